@@ -1,0 +1,4 @@
+"""What gateway and workers agreed on: subjects, messages, tensors, errors, deadlines, model configs.
+
+No I/O, no asyncio.
+"""

@@ -1,0 +1,100 @@
+"""What every front door says to the gateway's core and hears from it: a request, its target, its one end.
+
+Data and protocols only; `dispatch.py` is the core.
+
+Invariants: `done` is called exactly once for every submitted request, whatever happens to the broker, the workers or
+the caller (tests/property/test_exactly_once.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from contract.errors import HeadraceError
+from contract.messages import ParameterValue, TensorHead
+from contract.model_config import ModelCard
+from contract.principal import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes: resolved once, before its body is decoded."""
+
+    service: str
+    group: str
+    card: ModelCard
+    version: str
+    """Version digits, or empty for whatever the worker's policy serves."""
+
+
+@dataclass(slots=True)
+class InferRequest:
+    """One decoded and validated request. Its tensors are raw bytes in wire form, in the order of `heads`."""
+
+    principal: Principal
+    request_id: str
+    """Ours, unique: answers and logs carry it."""
+    caller_id: str
+    """OIP `id` of the request, echoed in the answer; may be empty."""
+    rows: int
+    heads: tuple[TensorHead, ...]
+    data: list[bytes | memoryview]
+    deadline_s: float
+    """On this process's monotonic clock."""
+    sizes: tuple[int, ...] = ()
+    """Bytes of each tensor where a BYTES tensor is among them, else empty."""
+    priority: int = 0
+    queue_timeout_us: int = 0
+    outputs: tuple[str, ...] = ()
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    traceparent: str = ""
+    payload_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """A model's answer: raw tensors in wire form. The memoryviews are valid as long as the Answer is."""
+
+    model: str
+    version: str
+    heads: tuple[TensorHead, ...]
+    data: list[memoryview]
+    parameters: dict[str, ParameterValue]
+    queue_us: int
+    compute_us: int
+    batch_rows: int
+
+
+Outcome = Answer | HeadraceError
+Done = Callable[[Outcome], None]
+
+
+class Pending(Protocol):
+    """An accepted request that has not ended."""
+
+    def cancel(self) -> None:
+        """The caller left. `done` is called with Cancelled at once; a request that has ended is left alone."""
+
+
+class Core(Protocol):
+    """The gateway behind its doors."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Connected, not draining, and every configured group can be asked."""
+
+    def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
+        """Group and card for a model; `service` empty takes the key's default service, else the configured one.
+
+        Raises:
+            NotFound: unknown service, model or version.  NoWorker: it was known, nobody serves it now.
+            ModelNotReady: it is loading or failed to load; names the reason.  Draining, BrokerAway.
+        """
+
+    def submit(self, target: Target, request: InferRequest, done: Done) -> Pending:
+        """Admit, queue and answer. Never raises; a refusal is given to `done`, possibly before this returns."""
+
+    def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
+        """(group, card) of every model known now."""

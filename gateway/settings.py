@@ -1,0 +1,61 @@
+"""What a gateway can be told. Settings only; docs/configuration.md is generated from these descriptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from transport.settings import BrokerSettings
+
+
+class ServiceSettings(BaseModel):
+    """A service: which groups its models live in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    groups: list[str] = Field(
+        default=["default"],
+        min_length=1,
+        description="Groups to look a model up in, the first that serves it is taken.",
+    )
+    models: dict[str, str] = Field(
+        default={}, description="Model name to group, where the order of `groups` is not enough."
+    )
+
+
+class GatewaySettings(BaseModel):
+    """One gateway process."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(default="", description="Name of this process in status and logs; empty makes one.")
+    host: str = Field(default="127.0.0.1", description="Address the doors bind to. Off loopback needs `tenants_file`.")
+    http_port: int = Field(default=8000, ge=0, le=65535, description="Port of the HTTP door; 0 takes a free one.")
+    metrics_port: int = Field(default=8002, ge=0, le=65535, description="Port of `/metrics`; 0 takes a free one.")
+    tenants_file: Path | None = Field(
+        default=None, description="Keys and tenants; without it every caller is `default`."
+    )
+    default_service: str = Field(default="default", description="Service of a request that names none.")
+    services: dict[str, ServiceSettings] = Field(
+        default={"default": ServiceSettings()}, min_length=1, description="Services by name."
+    )
+    default_timeout_ms: int = Field(
+        default=30_000, ge=1, le=600_000, description="Deadline of a request that names none, milliseconds."
+    )
+    max_timeout_ms: int = Field(
+        default=600_000, ge=1, le=600_000, description="Longest deadline granted, milliseconds."
+    )
+    max_in_flight: int = Field(
+        default=20_000, ge=1, le=1_000_000, description="Accepted and unanswered requests; more are refused with 503."
+    )
+    max_request_bytes: int = Field(
+        default=128 * 1024 * 1024, ge=1024, description="Largest HTTP body, bytes; more is refused with 413."
+    )
+    max_held_bytes: int = Field(
+        default=1024 * 1024 * 1024, ge=1024 * 1024, description="Bytes of accepted requests held at once; more is 503."
+    )
+    drain_timeout_s: float = Field(
+        default=30.0, ge=0, le=600, description="How long a stopping gateway finishes what it accepted, seconds."
+    )
+    broker: BrokerSettings = Field(default=BrokerSettings(), description="The message broker.")

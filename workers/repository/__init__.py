@@ -1,0 +1,1 @@
+"""Model repository: config.pbtxt, scanning, lifecycle."""
