@@ -184,12 +184,13 @@ def parse_infer(subject: str) -> DoorAddress:
     """Tenant, service and model of an `infer.…` door subject.
 
     Raises:
-        InvalidInput: another form, or a token that is not an encoded name.
+        InvalidInput: another form, or a token that is not an encoded, legal name.
     """
     parts = subject.split(".")
     if len(parts) != 4 or parts[0] != "infer":
         raise InvalidInput(f"subject {subject!r} is not infer.<tenant>.<service>.<model>")
-    return DoorAddress(*(decode_token(p) for p in parts[1:]))
+    tenant, service, model = (decode_token(p) for p in parts[1:])
+    return DoorAddress(check_name(tenant, "tenant"), check_name(service, "service"), check_name(model, "model"))
 
 
 def tenant_inbox(tenant: str) -> str:
