@@ -148,8 +148,8 @@ class Transport(Protocol):
         """Call `callback` each time it is back and the subscriptions stand again."""
 
     # -------- core messages
-    def publish(self, subject: str, payload: bytes) -> None:
-        """Send at most once, no answer. Raises Disconnected, PayloadOverLimit."""
+    def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
+        """Send at most once; whoever answers does so on `reply`, if given. Raises Disconnected, PayloadOverLimit."""
 
     def new_inbox(self, label: str) -> str:
         """A reply subject of this connection's own."""
