@@ -55,9 +55,9 @@ class WorkItem:
     """Raw bytes of each tensor of `layout`; views of the message are fine."""
     deadline_s: float
     enqueued_s: float
-    """When this worker got it: `max_queue_delay` and the queue time-out count from here."""
+    """When this worker got it: `max_queue_delay` counts from here."""
     admitted_s: float
-    """When the gateway admitted it: the reported queue time counts from here."""
+    """When the gateway admitted it: queue time and the queue time-out count from here."""
     version: str = ""
     """Pinned version, or empty for the worker's choice. Unlike versions are never joined."""
     priority: int = 0
@@ -66,8 +66,6 @@ class WorkItem:
     """The request's own `timeout` parameter; 0 has none. Counts only where the policy allows the override."""
     must_run_alone: bool = False
     """A redelivered request: it shares no execution with others."""
-    may_run_again: bool = True
-    """False once it must not be executed a second time after its instance died."""
     outputs: tuple[str, ...] = ()
     """Wanted outputs; empty wants all."""
     request_id: str = ""
@@ -79,6 +77,12 @@ class WorkItem:
     """Padded elements of one row of its longest ragged input; 0 without ragged inputs. Set by the batcher."""
     batch_key: object = None
     """Items with equal keys may be joined. Set by the batcher."""
+    rank: int = 0
+    """Twice its priority level, plus 1 once a queue time-out moved it behind; lower goes first. Set by the batcher."""
+    arrival: int = 0
+    """Number of its offer, from 1. Set by the batcher."""
+    is_waiting: bool = False
+    """In the batcher: accepted and not yet taken, expired or cancelled. Set by the batcher."""
     is_cancelled: bool = False
     """Nobody reads the answer any more; an item not yet started is not executed."""
     is_settled: bool = False
