@@ -11,7 +11,8 @@ Invariants: `on_settled` is called at most once per item (tests/unit/test_instan
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from contract.errors import HeadraceError
 from contract.messages import Layout, ParameterValue
@@ -22,8 +23,7 @@ Key = tuple[str, int]
 Buffer = bytes | memoryview
 
 
-@dataclass(slots=True, frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, eq=False):
     """The tensors of one answered request. Items of a micro-batch whose results look alike share one `layout`."""
 
     layout: Layout
@@ -35,14 +35,13 @@ class Answer:
     """From admission at the gateway to the start of the execution."""
     compute_us: int = 0
     """The execution: input, inference and output together."""
-    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterValue] = {}
 
 
 Outcome = Answer | HeadraceError
 
 
-@dataclass(slots=True, eq=False)
-class WorkItem:
+class WorkItem(msgspec.Struct, eq=False):
     """A request that waits for, or is in, a micro-batch. Times are seconds on this process's monotonic clock."""
 
     key: Key
@@ -69,7 +68,7 @@ class WorkItem:
     outputs: tuple[str, ...] = ()
     """Wanted outputs; empty wants all."""
     request_id: str = ""
-    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterValue] = {}
     delivery: object = None
     """What the worker acks when it is settled; nobody else looks at it."""
     on_settled: Callable[[WorkItem, Outcome], None] | None = None
