@@ -1,0 +1,299 @@
+"""The core behind the doors: resolve, admit, queue, hear, answer. Decides little itself; wires those who do.
+
+    door → submit → admission → in-flight table → coalescer ~~ end of tick ~~> outbox → broker
+    broker → reply inbox → slice → in-flight table (first answer wins) → done → door
+
+Per request there is no task, no future and no timer: one tick's requests share a flush, all deadlines share a sweep.
+
+Invariants: see `gateway/core.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Final
+
+import structlog
+
+from contract.envelope import BadEnvelope, unpack
+from contract.errors import Draining, HeadraceError, InternalError
+from contract.messages import ReplyMessage, ResultHead
+from contract.model_config import ModelCard
+from contract.principal import Principal
+from contract.streams import BrokerLimits, blob_stream
+from gateway.admission import Admission
+from gateway.cancels import Cancels
+from gateway.coalescer import Coalescer
+from gateway.core import Done, InferRequest, Outcome, Pending, Target
+from gateway.inflight import BUCKETS_PER_S, Entry, Inflight
+from gateway.outbox import Outbox
+from gateway.payloads import Payloads, fetch_failed
+from gateway.presence import TICK_S, Presence
+from gateway.recovery import Recovery
+from gateway.registry import Registry
+from gateway.replies import layout_sizes, make_outcome, result_sizes, slices
+from gateway.router import Router
+from gateway.settings import GatewaySettings
+from transport.base import Disconnected, Subscription, Transport, TransportError
+
+FIRST_STREAMS_S: Final = 5.0
+"""How long a starting gateway waits for its streams; afterwards it starts unready and goes on trying."""
+SWEEP_S: Final = 1 / BUCKETS_PER_S
+
+log = structlog.get_logger("gateway.dispatch")
+
+
+class _Refused:
+    """The Pending of a request that ended in `submit`."""
+
+    def cancel(self) -> None:
+        """Nothing is left to cancel."""
+
+
+_REFUSED: Final = _Refused()
+
+
+class Dispatch:
+    """One gateway's core; `start` before the first request, `close` after the last."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        transport: Transport,
+        *,
+        version: str = "",
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.gateway = token_hex(8)
+        self._transport = transport
+        self._monotonic = monotonic
+        limits = BrokerLimits(
+            online_max_msgs=settings.broker.online_max_msgs,
+            online_max_bytes=settings.broker.online_max_bytes,
+            blob_max_bytes=settings.broker.blob_max_bytes,
+        )
+        self.registry = Registry()
+        self.router = Router(settings.services, settings.default_service, self.registry)
+        self.admission = Admission(settings.max_in_flight, settings.max_held_bytes)
+        self.inflight = Inflight(self._on_ended)
+        self.cancels = Cancels(transport, self.gateway, monotonic)
+        self._coalescer = Coalescer()
+        self._inbox = transport.new_inbox("r")
+        self.payloads = Payloads(transport, self.gateway, blob_stream(limits), self.inflight, self._on_uploaded)
+        self.outbox = Outbox(
+            transport,
+            gateway=self.gateway,
+            reply=self._inbox,
+            inflight=self.inflight,
+            upload=self.payloads.upload,
+            resend=self._queue,
+            on_stream_gone=self._on_stream_gone,
+        )
+        groups = self.router.groups
+        self.recovery = Recovery(
+            transport,
+            groups=groups,
+            limits=limits,
+            inflight=self.inflight,
+            outbox=self.outbox,
+            payloads=self.payloads,
+            cancels=self.cancels,
+            resend=self._queue,
+            withdraw=self._coalescer.withdraw,
+            monotonic=monotonic,
+        )
+        self.presence = Presence(
+            transport,
+            gateway=self.gateway,
+            version=version,
+            groups=groups,
+            registry=self.registry,
+            cancels=self.cancels,
+            watches=lambda: self._coalescer.watches,
+            num_in_flight=lambda: len(self.inflight),
+            monotonic=monotonic,
+        )
+        self.num_unreadable_replies = 0
+        self._replies: Subscription | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._emptied = asyncio.Event()
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Listen, ensure the streams, say hello."""
+        self._loop = asyncio.get_running_loop()
+        self._replies = await self._transport.subscribe(self._inbox, self._on_reply)
+        await self.recovery.start(FIRST_STREAMS_S)
+        await self.presence.start()
+        self._ticker = self._loop.create_task(self._tick())
+
+    async def drain(self, timeout_s: float) -> int:
+        """Take nothing new, finish what was accepted; returns how many were still open at the end."""
+        self.admission.close(Draining, "this gateway is shutting down")
+        self.presence.say(state="draining")
+        try:
+            async with asyncio.timeout(timeout_s):
+                while len(self.inflight):
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        except TimeoutError:
+            log.warning("drain-cut-short", num_open=len(self.inflight))
+        return len(self.inflight)
+
+    async def close(self) -> None:
+        """End what is still open with Draining, then stop. The transport stays the caller's to close."""
+        self.admission.close(Draining, "this gateway is shutting down")
+        for entry in list(self.inflight.entries()):
+            self.inflight.end(entry, Draining("this gateway shut down before the answer was there"))
+        self.cancels.flush()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        await self.recovery.close()
+        await self.payloads.close()
+        await self.presence.close()
+        if self._replies is not None:
+            try:
+                await self._replies.unsubscribe()
+            except TransportError as e:
+                log.debug("unsubscribe-failed", error=str(e))
+
+    # ------------------------------------------------------------------ Core
+
+    @property
+    def is_ready(self) -> bool:
+        """See `Core.is_ready`."""
+        return self._transport.is_connected and self.recovery.is_complete and self.admission.closed_with is None
+
+    def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
+        """See `Core.resolve`."""
+        self.admission.check_open()
+        target = self.router.resolve(principal, service, model, version)
+        self.recovery.check(target.group)
+        return target
+
+    def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
+        """See `Core.models`."""
+        return self.router.models(service)
+
+    def submit(self, target: Target, request: InferRequest, done: Done) -> Pending:
+        """See `Core.submit`."""
+        now_s = self._monotonic()
+        body_bytes = sum([len(part) for part in request.data])
+        ticket = self.admission.admit(request.principal, body_bytes, request.deadline_s, now_s)
+        if isinstance(ticket, HeadraceError):
+            done(ticket)
+            return _REFUSED
+        lane = self._coalescer.lane(target, request.principal.lane(request.priority))
+        entry = self.inflight.add(lane, request, done, ticket, body_bytes=body_bytes, now_s=now_s)
+        if self._sweep_timer is None:
+            self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
+        if self._coalescer.add(entry):
+            self._loop.call_soon(self._flush)
+        return entry
+
+    # ------------------------------------------------------------------ out
+
+    def _queue(self, entry: Entry) -> None:
+        if self._coalescer.add(entry):
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        for lane, entries in self._coalescer.take():
+            if entries:
+                self.outbox.send(lane, entries)
+
+    def _on_uploaded(self, entry: Entry) -> None:
+        if entry.lane.address.group in self.outbox.open_groups:
+            self.outbox.publish(entry.lane, [entry])
+
+    def _on_stream_gone(self, group: str) -> None:
+        self.recovery.stream_gone(group)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        self.inflight.sweep(self._monotonic())
+        if len(self.inflight) and self._sweep_timer is None:
+            self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _on_ended(self, entry: Entry, is_settled: bool) -> None:
+        self.outbox.forget(entry, is_settled=is_settled)
+        if entry.is_published and not is_settled:
+            self.cancels.add(entry)
+        if entry.blob is not None:
+            self.payloads.purge(entry.blob)
+        if not len(self.inflight):
+            self._emptied.set()
+
+    # ------------------------------------------------------------------ in
+
+    def _on_reply(self, _subject: str, _reply: str, payload: bytes) -> None:
+        try:
+            message, body = unpack(ReplyMessage, payload)
+            layouts = [layout_sizes(layout) for layout in message.layouts]
+        except BadEnvelope as e:
+            self._unreadable(e)
+            return
+        now_s = self._monotonic()
+        at = 0
+        for head in message.results:
+            entry = self.inflight.get(head.id)
+            if entry is not None:
+                entry.lane.watch.answered(now_s)
+            outcome: Outcome | None = None
+            try:
+                sizes, total = result_sizes(head, layouts)
+                if head.blob is None:
+                    outcome = make_outcome(message, head, slices(body, at, sizes))
+                    at += total
+            except BadEnvelope as e:
+                outcome = self._unreadable(e)
+                at = len(body) + 1  # Where the next result begins is unknown now.
+            if outcome is None:
+                self._fetch(entry, message, head)
+            elif entry is not None:
+                self.inflight.end(entry, outcome, is_settled=True)
+
+    def _fetch(self, entry: Entry | None, message: ReplyMessage, head: ResultHead) -> None:
+        """The result is so large that it travels by reference."""
+        ref = head.blob
+        assert ref is not None
+        if entry is None:
+            self.payloads.purge(ref)
+            return
+
+        def on_fetched(got: bytes | TransportError) -> None:
+            if isinstance(got, Disconnected):
+                return  # Recovery publishes the request again.
+            if isinstance(got, TransportError):
+                self.inflight.end(entry, fetch_failed(ref, got), is_settled=True)
+                return
+            outcome: Outcome
+            try:
+                sizes, _ = result_sizes(head, [layout_sizes(layout) for layout in message.layouts])
+                outcome = make_outcome(message, head, slices(memoryview(got), 0, sizes))
+            except BadEnvelope as e:
+                outcome = self._unreadable(e)
+            self.inflight.end(entry, outcome, is_settled=True)
+
+        self.payloads.fetch(ref, on_fetched)
+
+    def _unreadable(self, error: BadEnvelope) -> InternalError:
+        self.num_unreadable_replies += 1
+        log.error("reply-unreadable", error=str(error))
+        return InternalError(f"a worker answered something unreadable: {error}")
+
+    async def _tick(self) -> None:
+        """Presence and recovery, twenty times a second until `close`."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.presence.tick()
+            self.recovery.take_stranded()

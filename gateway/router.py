@@ -1,0 +1,97 @@
+"""(service, model, version) to the group that serves it, or why it can't be served. Pure; asks only the registry.
+
+Found targets are kept until the registry changes, so that resolving is one dict look-up per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from contract.errors import HeadraceError, ModelNotReady, NotFound, NoWorker
+from contract.model_config import ModelCard
+from contract.principal import Principal
+from gateway.core import Target
+from gateway.registry import Registry
+from gateway.settings import ServiceSettings
+
+
+class Router:
+    """Where requests go now."""
+
+    def __init__(self, services: Mapping[str, ServiceSettings], default_service: str, registry: Registry) -> None:
+        self._services = services
+        self._default_service = default_service
+        self._registry = registry
+        self._found: dict[tuple[str, str, str], Target] = {}
+        self._found_revision = -1
+
+    @property
+    def groups(self) -> list[str]:
+        """Every group that a configured service can reach, in order of first mention."""
+        found: dict[str, None] = {}
+        for service in self._services.values():
+            found.update(dict.fromkeys((*service.groups, *service.models.values())))
+        return list(found)
+
+    def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
+        """See `Core.resolve`."""
+        if self._found_revision != self._registry.revision:
+            self._found.clear()
+            self._found_revision = self._registry.revision
+        name = service or principal.default_service or self._default_service
+        target = self._found.get((name, model, version))
+        if target is None:
+            target = self._find(name, model, version)
+            self._found[name, model, version] = target
+        return target
+
+    def models(self, service: str) -> list[tuple[str, ModelCard]]:
+        """(group, card) of what the service, or with `""` any service, can reach now."""
+        reachable: dict[tuple[str, str], ModelCard] = {}
+        for name in [service] if service else list(self._services):
+            found = self._service(name)
+            for group, model in self._registry.cards():
+                if group in self._candidates(found, model):
+                    reachable[group, model] = self._registry.cards()[group, model]
+        return [(group, reachable[group, model]) for group, model in sorted(reachable)]
+
+    def _service(self, name: str) -> ServiceSettings:
+        service = self._services.get(name)
+        if service is None:
+            raise NotFound(f"service {name!r} is not known")
+        return service
+
+    @staticmethod
+    def _candidates(service: ServiceSettings, model: str) -> Sequence[str]:
+        pinned = service.models.get(model)
+        return service.groups if pinned is None else [pinned]
+
+    def _find(self, service: str, model: str, version: str) -> Target:
+        groups = self._candidates(self._service(service), model)
+        for group in groups:
+            card = self._registry.card(group, model)
+            if card is not None and (version in card.ready_versions if version else card.ready_versions):
+                return Target(service, group, card, version)
+        raise self._refusal(groups, model, version)
+
+    def _refusal(self, groups: Sequence[str], model: str, version: str) -> HeadraceError:
+        """Why not, from the nearest miss to the farthest: loading or failed, gone, never there."""
+        live = [card for g in groups if (card := self._registry.card(g, model)) is not None]
+        for card in live:
+            for state in card.versions:
+                if state.state != "READY" and version in ("", state.version):
+                    return ModelNotReady(_not_ready(model, state.version, state.state, state.reason))
+        if live and not version:
+            return ModelNotReady(f"model {model!r} has no version that is ready")
+        known = [card for g in groups if (card := self._registry.remembered(g, model)) is not None]
+        if not known:
+            return NotFound(f"model {model!r} is not known")
+        if version and not any(version == s.version for card in known for s in card.versions):
+            there = ", ".join(sorted({s.version for card in known for s in card.versions})) or "none"
+            return NotFound(f"model {model!r} has no version {version!r}, it has: {there}")
+        return NoWorker(f"no live worker serves model {model!r}" + (f" version {version}" if version else ""))
+
+
+def _not_ready(model: str, version: str, state: str, reason: str) -> str:
+    what = "is loading" if state == "LOADING" else f"is {state.lower()}"
+    return f"model {model!r} version {version} {what}" + (f": {reason}" if reason else "")
