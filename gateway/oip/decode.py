@@ -1,0 +1,176 @@
+"""An OIP request body to checked raw tensors. Knows no HTTP; the NATS door uses it as well.
+
+    body ── split ── JSON ── typed decode ── plan.accept ── pack or take each tensor ── DecodedRequest
+               └──── tensors behind it ─────────────────────────┘
+
+Invariants: whatever the bytes are, the outcome is a DecodedRequest or a HeadraceError, and nothing is allocated from a
+shape before it was held against the data (tests/property/test_oip_decode.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from contract.errors import InvalidInput, TooLarge
+from contract.messages import TensorHead
+from contract.model_config import ModelCard
+from gateway.oip import binary
+from gateway.oip.explain import refuse
+from gateway.oip.json_numbers import PACK_ERRORS, pack_checked
+from gateway.oip.parameters import NO_SETTINGS, read_outputs, read_parameters
+from gateway.oip.plan import Accepted, plan_of
+from gateway.oip.request import (
+    BINARY_FORM,
+    JSON_FORM,
+    DecodedRequest,
+    InputJson,
+    LooseRequestJson,
+    OutputForm,
+    RequestJson,
+)
+
+MAX_JSON_BYTES: Final = 16 * 1024 * 1024
+"""Default bound of the JSON part: it is decoded at one go on the event loop (about 0.3 s at this size) and takes up to
+twenty times its size in memory meanwhile. Larger tensors belong in the binary form."""
+
+_decode_json = msgspec.json.Decoder(RequestJson).decode
+
+
+def decode(
+    body: bytes | bytearray | memoryview,
+    header_length: int | None,
+    card: ModelCard,
+    *,
+    max_json_bytes: int = MAX_JSON_BYTES,
+) -> DecodedRequest:
+    """Decode and check one request; `header_length` is `binary.header_length` of its headers.
+
+    Raises:
+        InvalidInput: names the input or header, the field, what was found and what is wanted.
+        TooLarge: the JSON part is over `max_json_bytes`.
+    """
+    if header_length == 0:
+        return _raw(body, card)
+    if header_length is None:
+        text, section = bytes(body), None
+    else:
+        text, tensors = binary.split(body, header_length)
+        section = binary.Section(tensors)
+    if len(text) > max_json_bytes:
+        raise TooLarge(
+            f"the request's JSON has {len(text)} bytes, at most {max_json_bytes} are taken; "
+            f"send large tensors with the binary tensor data extension"
+        )
+    request = _parse(text, header_length)
+    plan = plan_of(card.config)
+    accepted = plan.accept(request.inputs)
+    data = _tensors(request.inputs, accepted, section, is_loose=isinstance(request, LooseRequestJson))
+    settings = read_parameters(request.parameters, card.config) if request.parameters else NO_SETTINGS
+    outputs: tuple[str, ...] = ()
+    form = OutputForm(is_binary=True) if settings.is_binary else JSON_FORM
+    if request.outputs:
+        outputs, form = read_outputs(request.outputs, plan, is_binary=settings.is_binary)
+    sizes = [len(part) for part in data]
+    return DecodedRequest(
+        accepted.rows,
+        accepted.heads,
+        data,
+        tuple(sizes) if accepted.has_bytes else (),
+        sum(sizes),
+        request.id or "",
+        settings.priority,
+        settings.queue_timeout_us,
+        outputs,
+        settings.others,
+        form,
+    )
+
+
+def _raw(body: bytes | bytearray | memoryview, card: ModelCard) -> DecodedRequest:
+    head, tensor = binary.raw_input(body, card.config)
+    sizes = (len(tensor),) if head.datatype == "BYTES" else ()
+    return DecodedRequest(1, (head,), [tensor], sizes, len(tensor), form=BINARY_FORM)
+
+
+def _tensors(
+    inputs: Sequence[InputJson], accepted: Accepted, section: binary.Section | None, *, is_loose: bool
+) -> list[bytes | memoryview]:
+    data: list[bytes | memoryview] = []
+    for tensor, head, pack in zip(inputs, accepted.heads, accepted.packs, strict=True):
+        if tensor.parameters:
+            data.append(_with_parameters(tensor, head, section))
+        elif is_loose:
+            data.append(pack_checked(head, tensor.data))  # type: ignore[arg-type]  # UNSET is refused there
+        else:
+            try:
+                data.append(pack(*tensor.data))  # type: ignore[misc]  # UNSET raises TypeError
+            except PACK_ERRORS:
+                data.append(pack_checked(head, tensor.data))  # type: ignore[arg-type]
+    if section is not None:
+        section.finish()
+    return data
+
+
+def _with_parameters(tensor: InputJson, head: TensorHead, section: binary.Section | None) -> bytes | memoryview:
+    parameters: dict[str, Any] = tensor.parameters or {}
+    for name in parameters:
+        if name.startswith("shared_memory"):
+            raise InvalidInput(f"input {head.name!r}: parameter {name[:128]!r} is not supported here")
+    if "binary_data_size" not in parameters:
+        return pack_checked(head, tensor.data)  # type: ignore[arg-type]
+    return (section or binary.Section(None)).take(
+        head, parameters["binary_data_size"], has_data=tensor.data is not msgspec.UNSET
+    )
+
+
+def _parse(text: bytes, header_length: int | None) -> RequestJson | LooseRequestJson:
+    """The typed JSON; whatever is wrong with it raises InvalidInput."""
+    try:
+        return _decode_json(text)
+    except RecursionError:
+        raise InvalidInput("the request's JSON is nested too deep") from None
+    except msgspec.ValidationError:
+        return _parse_loose(text, header_length)
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise InvalidInput(_malformed(header_length, e)) from None
+    return _parse_loose(text, header_length)
+
+
+def _parse_loose(text: bytes, header_length: int | None) -> RequestJson | LooseRequestJson:
+    request = _untyped(text, header_length)
+    try:
+        return msgspec.convert(request, LooseRequestJson)
+    except msgspec.ValidationError as e:
+        refuse(request, str(e))
+
+
+def _untyped(text: bytes, header_length: int | None) -> object:
+    """Python's own decoder: it knows NaN and Infinity, and keeps what the typed one refused."""
+    try:
+        found = json.loads(text.decode(), parse_float=_finite)
+        orjson.dumps({k: v for k, v in found.items() if k in ("id", "parameters")} if isinstance(found, dict) else None)
+    except RecursionError:
+        raise InvalidInput("the request's JSON is nested too deep") from None
+    except (ValueError, TypeError) as e:
+        raise InvalidInput(_malformed(header_length, e)) from None
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise InvalidInput(f"number {text[:64]} is out of range; infinity is written Infinity")
+    return number
+
+
+def _malformed(header_length: int | None, error: Exception) -> str:
+    if header_length is None:
+        return f"the request's JSON is malformed: {error}"
+    return f"header {binary.HEADER} is {header_length}, but those bytes are no JSON request: {error}"
