@@ -87,8 +87,11 @@ class Delivery(Protocol):
     sequence: int
     num_delivered: int
     """1 at first; higher after a redelivery."""
-    is_lost: bool
     is_settled: bool
+
+    @property
+    def is_lost(self) -> bool:
+        """Asked before every answer: a freeze is noticed here, not only by the next timer."""
 
     def ack(self) -> None:
         """Done: the broker forgets it. A second settling is an error of the caller (AssertionError)."""
@@ -104,8 +107,10 @@ class Lane(Protocol):
     """A pull loop over one lane's consumer. Rows, not messages, bound what it holds."""
 
     address: LaneAddress
-    num_credits: int
-    """Messages asked for and not yet come."""
+
+    @property
+    def num_credits(self) -> int:
+        """Messages asked for and not yet come."""
 
     def finished(self, rows: int) -> None:
         """Rows of a delivery left the worker's hands (answered, dropped or handed back): room for more."""
@@ -132,14 +137,18 @@ class Transport(Protocol):
 
     name: str
     clock: BrokerClock
-    max_payload: int
-    """Bytes the broker takes in one message, from its INFO."""
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes the broker takes in one message, from its INFO."""
 
     @property
     def is_connected(self) -> bool:
         """Whether messages can be sent now."""
 
-    num_reconnects: int
+    @property
+    def num_reconnects(self) -> int:
+        """Connections after the first."""
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
         """Call `callback` each time the connection is lost."""
@@ -202,8 +211,9 @@ class Transport(Protocol):
     async def open_lane(
         self, address: LaneAddress, window: RowWindow, on_delivery: OnDelivery, *, is_always_open: bool = False
     ) -> Lane:
-        """Create the lane's consumer if need be and pull from it. `is_always_open` lanes ask even when the window is
-        full (the `hi` lane, eager queues bound themselves by it).
+        """Create the lane's consumer if need be and pull from it. `is_always_open` lanes ask even when other lanes have
+        filled the window (the `hi` lane, eager queues bound themselves by it): only their own rows, up to
+        `max_rows`, hold them back.
         """
 
     def on_lost(self, callback: OnLost) -> None:

@@ -1,0 +1,108 @@
+"""The reading half of the NATS client protocol: bytes from a socket to callbacks. Writes nothing, keeps no connection.
+
+One scan per message, no copies but the payload itself. A callback that raises is logged; the stream goes on.
+
+Invariants: any cut of the same bytes into reads gives the same callbacks (tests/property/test_wire.py).
+Source: NATS client protocol, https://docs.nats.io/reference/reference-protocols/nats-protocol
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from transport.link import OnRaw
+
+MAX_CONTROL_LINE: Final = 64 * 1024
+"""A line without an end beyond this is no NATS. INFO of a large cluster takes some kilobytes."""
+_MSG: Final = ord("M")
+_HMSG: Final = ord("H")
+
+log = structlog.get_logger(__name__)
+
+
+class BadProtocol(Exception):
+    """The peer does not speak NATS."""
+
+
+class Parser:
+    """Gives each message to `routes[sid]`, each other line to `on_control`. Messages of unknown sids are dropped."""
+
+    def __init__(self, routes: dict[bytes, OnRaw], on_control: Callable[[bytes], None]) -> None:
+        self._routes = routes
+        self._on_control = on_control
+        self._rest = b""
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = 0
+
+    def reset(self) -> None:
+        """Forget a half-read message: the connection it came from is gone."""
+        self._rest = b""
+        self._chunks = []
+        self._need = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take what the socket gave.
+
+        Raises:
+            BadProtocol: a line or a size that NATS does not have.
+        """
+        if self._need:
+            # In the middle of a large message: collect, join once, scan nothing twice.
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._chunks)
+            self._chunks = []
+            self._need = 0
+        elif self._rest:
+            data = self._rest + data
+            self._rest = b""
+        try:
+            at = self._scan(data)
+        except (ValueError, IndexError) as e:
+            raise BadProtocol(f"unreadable message line: {e}") from None
+        if at < len(data) and not self._need:
+            if len(data) - at > MAX_CONTROL_LINE:
+                raise BadProtocol(f"{len(data) - at} bytes without a line end")
+            self._rest = data[at:]
+
+    def _scan(self, data: bytes) -> int:
+        """Hand out every whole message; returns where the first incomplete one starts."""
+        routes = self._routes
+        find = data.find
+        at, size = 0, len(data)
+        while at < size:
+            eol = find(b"\r\n", at)
+            if eol < 0:
+                break
+            kind = data[at]
+            if kind not in (_MSG, _HMSG):
+                line = data[at:eol]
+                at = eol + 2
+                self._on_control(line)
+                continue
+            has_header = kind == _HMSG  # MSG subject sid [reply] size | HMSG subject sid [reply] header size
+            fields = data[at + 4 + has_header : eol].split(b" ")
+            body = eol + 2
+            end = body + int(fields[-1])
+            if end + 2 > size:
+                self._chunks = [data[at:]]
+                self._have = size - at
+                self._need = end + 2 - at
+                break
+            at = end + 2
+            route = routes.get(fields[1])
+            if route is None:
+                continue
+            split = body + int(fields[-2]) if has_header else body
+            reply = fields[2] if len(fields) == 4 + has_header else b""
+            try:
+                route(fields[0], reply, data[split:end], data[body:split])
+            except Exception:
+                log.exception("callback failed", subject=fields[0].decode(errors="replace"))
+        return at
