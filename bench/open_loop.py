@@ -1,0 +1,52 @@
+"""An open-loop HTTP client: requests leave at their planned moment whether or not earlier ones were answered.
+
+Latency counts from the planned moment, so a stall is not hidden. Keep-alive connections, as many as are needed at once
+up to `max_connections`.
+"""
+
+import asyncio
+import random
+import time
+
+
+async def run(port, requests, rate, seconds, *, timeout_s=5.0, max_connections=512, seed=5):
+    """Poisson arrivals of `rate` per second; gives [(planned second, latency seconds or None if lost, status)]."""
+    rng = random.Random(seed)
+    planned, at = [], 0.0
+    while (at := at + rng.expovariate(rate)) < seconds:
+        planned.append(at)
+    idle, results = [], []
+    room = asyncio.Semaphore(max_connections)
+    start = time.monotonic() + 0.2
+
+    async def one(moment, request):
+        async with room:
+            connection = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    status = await _exchange(*connection, request)
+            except (TimeoutError, OSError, asyncio.IncompleteReadError):
+                connection[1].close()
+                results.append((moment, None, 0))
+                return
+            idle.append(connection)
+            results.append((moment, time.monotonic() - start - moment, status))
+
+    async with asyncio.TaskGroup() as group:
+        for i, moment in enumerate(planned):
+            await asyncio.sleep(max(0.0, start + moment - time.monotonic()))
+            group.create_task(one(moment, requests[i % len(requests)]))
+    for _, writer in idle:
+        writer.close()
+    return results
+
+
+async def _exchange(reader, writer, request):
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    status = int(head.split(b" ", 2)[1])
+    length = next(
+        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+    )
+    await reader.readexactly(length)
+    return status
