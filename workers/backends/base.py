@@ -83,3 +83,7 @@ class ModelInstance(Protocol):
 
     def close(self) -> None:
         """Free the device and end its process, within five seconds."""
+
+
+class LoadFailed(Exception):
+    """A model version that can't be loaded; the message is the reason that users read in the repository index."""

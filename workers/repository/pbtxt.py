@@ -1,0 +1,146 @@
+"""config.pbtxt to Triton's JSON form and back, by protobuf's own parser. Judges nothing: convert.py does.
+
+The one file of the workers that imports tritonclient's messages. The import pulls grpc.aio, so it is done on first
+use: only a process that reads a repository pays for it.
+
+Source: Triton model_config.proto, as `tritonclient.grpc.model_config_pb2` has it.
+Invariants: the parser agrees with protobuf's on 106 files (tests/unit/test_pbtxt_oracle.py); INT64_FIELDS are the
+message's 64-bit fields (tests/unit/test_pbtxt.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from workers.repository.refusal import ConfigRefused
+
+TritonConfig = dict[str, Any]
+"""A ModelConfig in Triton's JSON form: proto field names, enums by name, integers as numbers."""
+
+MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
+"""No sane config is longer; the largest public one we know has 11 KB."""
+
+INT64_FIELDS: Final = frozenset(
+    {
+        "default_priority_level",
+        "default_timeout_microseconds",
+        "device_id",
+        "dim",
+        "dims",
+        "max_queue_delay_microseconds",
+        "max_sequence_idle_microseconds",
+        "model_version",
+        "priority_levels",
+        "shape",
+        "versions",
+    }
+)
+"""protobuf's JSON writes 64-bit integers as strings, Triton's as numbers."""
+_STRING_MAPS: Final = frozenset({"cc_model_filenames", "input_map", "metric_tags", "output_map", "parameters"})
+"""Their keys are the user's own words, and no value in them is a 64-bit integer."""
+
+
+def parse(text: str, file: str) -> TritonConfig:
+    """The fields that `text` sets, in Triton's JSON form.
+
+    Raises:
+        ConfigRefused: not legal text format; names file:line:column and the offending line.
+    """
+    from google.protobuf import text_format
+
+    message = _message_class()()
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        raise ConfigRefused(_explain(str(error), text, file, error.GetLine(), error.GetColumn())) from None
+    return _to_json(message, with_defaults=False)
+
+
+def decode(data: bytes, file: str) -> str:
+    """The text of a config file, of which the caller read at most MAX_CONFIG_BYTES + 1 bytes.
+
+    Raises:
+        ConfigRefused: longer than MAX_CONFIG_BYTES, or not UTF-8; names the byte.
+    """
+    if len(data) > MAX_CONFIG_BYTES:
+        raise ConfigRefused(f"{file}: it is longer than {MAX_CONFIG_BYTES} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigRefused(f"{file}: byte {error.start} is not UTF-8: {data[error.start : error.end]!r}") from None
+
+
+def to_text(config: Mapping[str, Any], *, as_one_line: bool = False) -> str:
+    """`config` as config.pbtxt has it.
+
+    Raises:
+        ConfigRefused: a field or value that Triton's ModelConfig doesn't have.
+    """
+    from google.protobuf import text_format
+
+    return str(text_format.MessageToString(_to_message(config), as_one_line=as_one_line, as_utf8=True))
+
+
+def with_defaults(config: Mapping[str, Any]) -> TritonConfig:
+    """`config` with every field that has a default value, as `GET …/config` answers it.
+
+    Raises:
+        ConfigRefused: a field or value that Triton's ModelConfig doesn't have.
+    """
+    return _to_json(_to_message(config), with_defaults=True)
+
+
+@cache
+def _message_class() -> Any:
+    from tritonclient.grpc import model_config_pb2
+
+    return model_config_pb2.ModelConfig
+
+
+def _to_message(config: Mapping[str, Any]) -> Any:
+    from google.protobuf import json_format
+
+    try:
+        return json_format.ParseDict(dict(config), _message_class()())
+    except json_format.ParseError as error:
+        raise ConfigRefused(str(error)) from None
+
+
+def _to_json(message: Any, *, with_defaults: bool) -> TritonConfig:
+    from google.protobuf import json_format
+
+    found = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=with_defaults
+    )
+    fixed = _with_numbers(found)
+    assert isinstance(fixed, dict)
+    return fixed
+
+
+def _with_numbers(node: object, name: str = "") -> object:
+    if name in _STRING_MAPS:
+        return node
+    if isinstance(node, dict):
+        return {key: _with_numbers(value, key) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_with_numbers(value, name) for value in node]
+    if isinstance(node, str) and name in INT64_FIELDS:
+        return int(node)
+    return node
+
+
+def _explain(message: str, text: str, file: str, line: int, column: int) -> str:
+    lines = text.split("\n")
+    offending = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    what = message.partition(" : ")[2] or message
+    what = re.sub(r"^'.*?': (?=[A-Z])", "", what)  # the parser quotes the line too, but not in every message
+    shown = f", in {offending[:120]!r}" if offending else ", at the end of the file"
+    hint = ""
+    if offending.startswith("//") or (lines[line - 1 : line] and lines[line - 1][column - 1 : column] == "/"):
+        hint = " (comments start with #, not with //)"
+    elif "${" in offending:
+        hint = " (an unfilled ${…} placeholder: this file is a template)"
+    return f"{file}:{line}:{column}: {what.rstrip('.')}{shown}{hint}"

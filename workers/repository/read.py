@@ -1,0 +1,141 @@
+"""Reads a model repository from disk into ModelEntry values. Loads nothing and keeps no state; scan.py decides.
+
+One model that can't be read never hurts another: it becomes an entry with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from contract.model_config import ModelConfig
+from workers.backends.registry import completed, is_complete, offered_gpus
+from workers.repository import pbtxt
+from workers.repository.convert import (
+    MODEL_FILENAMES,
+    PLATFORMS,
+    backend_of,
+    check_inside,
+    model_filename,
+    to_model_config,
+)
+from workers.repository.pbtxt import TritonConfig
+from workers.repository.refusal import ConfigRefused
+from workers.repository.scan import (
+    CONFIG_FILE,
+    Listed,
+    ModelEntry,
+    check_model_name,
+    choose_versions,
+    find_versions,
+    guess_backend,
+    ignored_note,
+    is_model_folder,
+)
+
+
+def read_repository(path: Path, models: Sequence[str] = ()) -> list[ModelEntry]:
+    """Every model below `path`, or only `models`; by name. Blocks: a config may be completed from the model itself.
+
+    Raises:
+        ConfigRefused: `path` is no folder, or one of `models` isn't there; names what is.
+    """
+    if not path.is_dir():
+        raise ConfigRefused(f"model repository {str(path)!r} is not a folder")
+    found = [item for item in _listing(path) if is_model_folder(item)]
+    names = [item.name for item in found]
+    if missing := [name for name in models if name not in names]:
+        raise ConfigRefused(f"model {missing[0]!r} is not in {str(path)!r}, which holds {', '.join(names) or 'none'}")
+    return [read_model(path / item.name) for item in found if not models or item.name in models]
+
+
+def repository_notes(path: Path) -> list[str]:
+    """What lies in the repository and is no model, a sentence each."""
+    return [note for item in _listing(path) if not is_model_folder(item) and (note := ignored_note(item))]
+
+
+def read_model(model_dir: Path) -> ModelEntry:
+    """One model's folder; never raises for what is in it, the entry's `reason` says it."""
+    triton: TritonConfig = {}
+    try:
+        check_model_name(model_dir.name)
+        listing = _listing(model_dir)
+        triton = _read_config(model_dir, listing)
+        return _entry(model_dir, listing, triton)
+    except ConfigRefused as error:
+        shown, text = f"{model_dir.name}/{CONFIG_FILE}", str(error)
+        reason = text if text.startswith(shown) else f"{shown}: {text}"
+        return ModelEntry(model_dir.name, model_dir, None, triton, reason=reason)
+    except OSError as error:
+        return ModelEntry(model_dir.name, model_dir, None, triton, reason=f"{model_dir.name}: {error}")
+
+
+def _entry(model_dir: Path, listing: Sequence[Listed], triton: TritonConfig) -> ModelEntry:
+    backend = backend_of(triton)
+    found = find_versions(listing, model_filename(triton, backend))
+    versions, unavailable = choose_versions(triton, found)
+    if not is_complete(triton, model_dir / versions[0], backend):
+        triton = completed(triton, model_dir, versions[0], backend)
+    config = to_model_config(triton, model_dir.name, gpu_ids=offered_gpus(backend))
+    _check_files(model_dir, triton)
+    shown = pbtxt.with_defaults(_as_decided(triton, config))
+    return ModelEntry(model_dir.name, model_dir, config, shown, versions, unavailable, notes=found.notes)
+
+
+def _read_config(model_dir: Path, listing: Sequence[Listed]) -> TritonConfig:
+    """The config that the file gives, with name and backend filled in; empty fields are left out."""
+    path, shown = model_dir / CONFIG_FILE, f"{model_dir.name}/{CONFIG_FILE}"
+    triton: TritonConfig = {}
+    if path.is_file():
+        with path.open("rb") as file:
+            text = pbtxt.decode(file.read(pbtxt.MAX_CONFIG_BYTES + 1), shown)
+        triton = pbtxt.parse(text, shown)
+    triton.setdefault("name", model_dir.name)
+    if not triton.get("backend") and not triton.get("platform"):
+        backend = guess_backend(listing, triton.get("default_model_filename", ""))
+        if backend:
+            triton["backend"] = backend
+    return triton
+
+
+def _check_files(model_dir: Path, triton: TritonConfig) -> None:
+    named = [(f"output {o['name']!r}: label_filename", o.get("label_filename", "")) for o in triton.get("output", [])]
+    for warmup in triton.get("model_warmup", []):
+        for name, tensor in warmup.get("inputs", {}).items():
+            if file := tensor.get("input_data_file", ""):
+                named.append((f"model_warmup input {name!r}: input_data_file", f"warmup/{file}"))
+    for field, file in named:
+        if file and not (model_dir / check_inside(field, file)).is_file():
+            raise ConfigRefused(f"{field} = {file!r}, but the model's folder has no such file")
+
+
+def _as_decided(triton: TritonConfig, config: ModelConfig) -> TritonConfig:
+    """`triton` with what was decided for it, as Triton shows it: backend, file name, policy, instance groups."""
+    groups: list[dict[str, Any]] = [
+        {"name": g.name or f"{config.name}_{at}", "kind": g.kind, "count": g.count, "gpus": list(g.gpus)}
+        for at, g in enumerate(config.instance_groups)
+    ]
+    platforms = {backend: platform for platform, backend in PLATFORMS.items() if backend in MODEL_FILENAMES}
+    return {
+        "version_policy": {"latest": {"num_versions": 1}},
+        **triton,
+        "backend": config.backend,
+        "platform": config.platform or platforms.get(config.backend, ""),
+        "default_model_filename": config.default_model_filename,
+        "instance_group": groups,
+    }
+
+
+def _listing(folder: Path) -> list[Listed]:
+    return [_listed(path) for path in sorted(folder.iterdir())]
+
+
+def _listed(path: Path) -> Listed:
+    if not path.is_dir():
+        return Listed(path.name, is_dir=False, is_file=path.is_file())
+    try:
+        files = tuple(sorted(child.name for child in path.iterdir()))
+    except PermissionError:
+        files = ()
+    return Listed(path.name, is_dir=True, files=files)
