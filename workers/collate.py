@@ -2,7 +2,8 @@
 
 Rows of ragged inputs are padded with zeros to the longest of their micro-batch, and what a model answers for the
 padding is cut off again: a dimension of an output that the config leaves open (-1) and that is as long as the padded
-input. Arrays have the config's `dims`; a backend that wants `reshape` does that itself. Outputs of fixed-size datatypes are views of one buffer, not copies per request.
+input. Arrays have the config's `dims`; a backend that wants `reshape` does that itself. Outputs of
+fixed-size datatypes are views of one buffer, not copies per request.
 
 Invariants: split(stack(x)) == x for an identity model, any shapes, datatypes and rows (tests/property/test_collate.py).
 
