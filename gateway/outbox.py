@@ -15,10 +15,11 @@ from typing import Literal
 
 import structlog
 
-from contract.errors import QueueFull, TooLarge
+from contract.errors import QueueFull, TooLarge, Unavailable
 from gateway.coalescer import LaneQueue, cut, pack_requests
 from gateway.inflight import Entry, Inflight
 from transport.base import (
+    BrokerTimeout,
     Disconnected,
     PayloadOverLimit,
     PublishOutcome,
@@ -26,6 +27,7 @@ from transport.base import (
     StreamFull,
     StreamGone,
     Transport,
+    TransportError,
 )
 
 Fate = Literal["sent", "stored", "refused", "unknown"]
@@ -125,19 +127,15 @@ class Outbox:
             message.fate, message.sequence = "stored", outcome.sequence
             if message.is_unwanted:
                 self.delete(message)
-        elif isinstance(outcome, StreamFull):
-            message.fate = "refused"
-            error = f"the queue of group {message.lane.address.group!r} is full: {outcome}"
-            for entry in entries:
-                if entry.message is message:
-                    entry.message = None
-                    self._inflight.end(entry, QueueFull(error), is_settled=True)
+        elif isinstance(outcome, BrokerTimeout):
+            message.fate = "unknown"
+            log.warning("publish-unanswered", subject=message.lane.subject, error=str(outcome))
         elif isinstance(outcome, StreamGone):
             message.fate = "refused"
             self._stream_gone(message, [e for e in entries if e.message is message and e.is_open])
         else:
-            message.fate = "unknown"
-            log.warning("publish-unanswered", subject=message.lane.subject, error=str(outcome))
+            message.fate = "refused"
+            self._refuse(message, entries, outcome)
 
     def forget(self, entry: Entry, *, is_settled: bool) -> None:
         """The entry ended: a message that nobody waits for any more is taken back from the broker."""
@@ -157,6 +155,19 @@ class Outbox:
         except Disconnected:
             return
         self.num_deleted += 1
+
+    def _refuse(self, message: Message, entries: list[Entry], error: TransportError) -> None:
+        """The broker did not take it, and will not."""
+        group = message.lane.address.group
+        for entry in entries:
+            if entry.message is message:
+                entry.message = None
+                refusal = (
+                    QueueFull(f"the queue of group {group!r} is full: {error}")
+                    if isinstance(error, StreamFull)
+                    else Unavailable(f"the broker refused the request for group {group!r}: {error}")
+                )
+                self._inflight.end(entry, refusal, is_settled=True)
 
     def _stream_gone(self, message: Message, entries: list[Entry]) -> None:
         """The stream never had them: they go again once it is there."""

@@ -120,6 +120,26 @@ class Recovery:
             self._shut(group)
             self._begin(group, is_new_life=False)
 
+    def reopen(self, group: str, *, is_new_life: bool) -> list[Entry]:
+        """The group's stream is there: open its gate; returns what is to be queued again, in order of admission."""
+        self._withdraw(group)
+        mine = [entry for entry in self._inflight.entries() if entry.lane.address.group == group]
+        again, lost = plan(mine, is_new_life=is_new_life)
+        for entry in again:
+            if entry.message is not None:
+                entry.attempt += entry.message.fate != "refused"
+                entry.message = None
+            if is_new_life and entry.blob is not None:
+                self._payloads.purge(entry.blob)
+                entry.blob = None
+        for entry in lost:
+            reason = "the broker lost the queue under this request, and its model must not run twice"
+            self._inflight.end(entry, BrokerAway(reason))
+        self._outbox.epoch += 1
+        self._outbox.open_groups.add(group)
+        self.num_recoveries += 1
+        return again
+
     def take_stranded(self) -> None:
         """Try uploads again that failed for the broker's sake; called a few times a second."""
         stranded, self._payloads.stranded = self._payloads.stranded, []
@@ -173,23 +193,8 @@ class Recovery:
     async def _recover(self, group: str, *, is_new_life: bool) -> None:
         if not await self._ensure(group):
             return
-        self._withdraw(group)
-        mine = [entry for entry in self._inflight.entries() if entry.lane.address.group == group]
-        again, lost = plan(mine, is_new_life=is_new_life)
-        for entry in again:
-            if entry.message is not None:
-                entry.attempt += entry.message.fate != "refused"
-                entry.message = None
-            if is_new_life and entry.blob is not None:
-                self._payloads.purge(entry.blob)
-                entry.blob = None
-        for entry in lost:
-            reason = "the broker lost the queue under this request, and its model must not run twice"
-            self._inflight.end(entry, BrokerAway(reason))
-        self._outbox.epoch += 1
-        self._outbox.open_groups.add(group)
+        again = self.reopen(group, is_new_life=is_new_life)
         self._cancels.tell_again()
-        self.num_recoveries += 1
         for at in range(0, len(again), SLICE):
             for entry in again[at : at + SLICE]:
                 if entry.is_open and entry.message is None and not entry.is_uploading:
