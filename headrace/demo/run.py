@@ -1,0 +1,76 @@
+"""The demo's frame: check the models, start everything in a folder of its own, tell the blocks, stop everything."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from headrace.config.load import load
+from headrace.demo.blocks import BLOCKS
+from headrace.demo.stage import Stage
+from headrace.launcher import Launcher, StartFailed
+from headrace.say import Say
+from headrace.up import CANT_START, stop_signals, unless
+
+NUM_WORKERS = 2
+MODEL_FILES = ("toxicity/1/model.onnx", "minilm/1/model.onnx", "minilm/1/tokenizer.json")
+EXIT_INTERRUPTED = 130
+
+
+async def run(repository: Path) -> int:
+    """The whole story; 0 only if every answer was right."""
+    say = Say()
+    missing = [name for name in MODEL_FILES if not (repository / name).is_file()]
+    if missing:
+        say.warning(f"{repository / missing[0]} is missing: `make models` builds it")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
+        return await _run(repository, Path(folder), say)
+
+
+async def _run(repository: Path, folder: Path, say: Say) -> int:
+    sets = [
+        f"up.data_dir={folder}",
+        f"worker.model_repository={repository}",
+        f"worker.num_processes={NUM_WORKERS}",
+        "worker.models=toxicity,minilm",
+    ]
+    launcher = Launcher(load(sets=sets).settings, say)
+    async with stop_signals() as (stop, on_second):
+        on_second.append(launcher.kill)
+        is_right = False
+        try:
+            is_right = await unless(stop, _tell(launcher, repository, say)) or False
+        except CANT_START as e:
+            say.warning(str(e))
+        finally:
+            if stop.is_set():
+                launcher.kill()  # a block that waits for an answer in a thread ends with its connection
+            await launcher.stop()
+        say.step("stopped", "no process is left")
+    if stop.is_set():
+        return EXIT_INTERRUPTED
+    say.text("demo: ok" if is_right else "demo: failed")
+    return 0 if is_right else 1
+
+
+async def _tell(launcher: Launcher, repository: Path, say: Say) -> bool:
+    """Every block, whatever the one before said; dies with the launcher's parts."""
+    running = await launcher.start()
+    if running.failed:
+        raise StartFailed("; ".join(f"model {name}: {reason}" for name, reason in running.failed))
+    stage = Stage(running, repository, say)
+    telling = asyncio.create_task(_blocks(stage))
+    dying = asyncio.create_task(launcher.wait())
+    await asyncio.wait([telling, dying], return_when=asyncio.FIRST_COMPLETED)
+    if not telling.done():
+        telling.cancel()
+        raise StartFailed(await dying)
+    dying.cancel()
+    return telling.result()
+
+
+async def _blocks(stage: Stage) -> bool:
+    verdicts = [await block(stage) for block in BLOCKS]
+    return all(verdicts)
