@@ -10,7 +10,8 @@ alarms of their own, so they fire on time however long an execution takes.
 Where it differs from Triton: other shapes don't close a micro-batch, they wait in a line of their own; ragged rows
 are joined by what padding costs (cost.py) and only within their priority level; `retry: never` models run requests
 one at a time, because a request that shares an execution may have to run twice; a queue time-out counts from the
-admission at the gateway, and a request's own is taken even where the model sets none.
+admission at the gateway, and a request's own is taken even where the model sets none. With `preserve_ordering`
+micro-batches start in order of arrival: each is the front of one line, up to the first request of another look.
 
 Invariants: every accepted item leaves exactly once, by take, expire, cancel or hand_back; a taken item's deadline
 has not passed; no micro-batch is over `max_batch_size` rows (tests/property/test_batcher.py).
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 
 from contract.errors import DeadlineExceeded, HeadraceError, InvalidInput, QueueFull, QueueTimeout
 from contract.model_config import DynamicBatching, ModelConfig, QueuePolicy
-from workers.cost import PaddingCost, padding_cost, pick_run
+from workers.cost import PaddingCost, padding_cost, pick_prefix, pick_run
 from workers.items import Key, WorkItem
 from workers.queueing import Alarms, Line, Look, look_at
 
@@ -46,6 +47,7 @@ class Batcher:
         self._batching = config.dynamic_batching or DynamicBatching()
         self._cost = cost or padding_cost(config)
         self._is_joining = config.dynamic_batching is not None and config.max_batch_size > 1 and config.may_retry
+        self._is_ordered = self._batching.preserve_ordering
         self._delay_s = self._batching.max_queue_delay_us / 1e6
         self._preferred = frozenset(self._batching.preferred_batch_size)
         self._wanted_rows = min(max(self._preferred, default=config.max_batch_size), config.max_batch_size)
@@ -137,11 +139,14 @@ class Batcher:
         return found
 
     # -------- where items wait
+    def _place(self, item: WorkItem) -> tuple[int, object]:
+        return item.rank, None if self._is_ordered else item.batch_key
+
     def _line(self, item: WorkItem) -> Line:
-        place = (item.rank, item.batch_key)
+        place = self._place(item)
         line = self._lines.get(place)
         if line is None:
-            line = self._lines[place] = Line(is_ragged=item.length > 0)
+            line = self._lines[place] = Line(is_ragged=item.length > 0 and not self._is_ordered)
         return line
 
     def _remove(self, item: WorkItem) -> None:
@@ -151,7 +156,7 @@ class Batcher:
         self.num_pending -= 1
 
     def _leave_line(self, item: WorkItem) -> None:
-        place = (item.rank, item.batch_key)
+        place = self._place(item)
         line = self._lines[place]
         line.remove(item)
         if not line:
@@ -186,7 +191,7 @@ class Batcher:
         oldest = line.oldest()
         if oldest.must_run_alone or not self._is_joining:
             return [oldest]
-        if oldest.length:
+        if oldest.length and not self._is_ordered:
             return self._least_padded(line, now_s, num_idle)
         alike = [line]
         if len(self._lines) > 1:
@@ -204,7 +209,7 @@ class Batcher:
         items: list[WorkItem] = []
         rows, num_preferred, is_full = 0, 0, False
         for item in (item for line in lines for item in line):
-            if items and rows + item.rows > max_rows:
+            if items and (rows + item.rows > max_rows or (self._is_ordered and item.batch_key != items[0].batch_key)):
                 is_full = True
                 break
             items.append(item)
@@ -213,7 +218,11 @@ class Batcher:
                 num_preferred = len(items)
         if num_preferred and (is_waiting_for_more or not self._delay_s):
             return items[:num_preferred]
-        return items if is_full or not is_waiting_for_more or rows >= self._wanted_rows else []
+        if is_waiting_for_more and not is_full and rows < self._wanted_rows:
+            return []
+        if items[0].length and len(items) > 1:
+            return items[: pick_prefix([item.length for item in items], [item.rows for item in items], self._cost)]
+        return items
 
     def _least_padded(self, line: Line, now_s: float, num_idle: int) -> list[WorkItem]:
         """The oldest request and those of about its length, as many as make the execution worth most."""

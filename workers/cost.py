@@ -74,6 +74,20 @@ def pick_run(
     return best
 
 
+def pick_prefix(lengths: Sequence[int], rows: Sequence[int], cost: PaddingCost) -> int:
+    """How many of the first candidates to run together where their order is to be kept; at least one."""
+    best, best_worth = 1, 0.0
+    longest = num_rows = useful = 0
+    for n, (length, own) in enumerate(zip(lengths, rows, strict=True), 1):
+        longest, num_rows, useful = max(longest, length), num_rows + own, useful + length * own
+        if n > 1 and num_rows * longest > cost.max_padded_tokens:
+            break
+        worth = useful / (cost.base_tokens + num_rows * longest)
+        if worth > best_worth:
+            best, best_worth = n, worth
+    return best
+
+
 def _whole(config: ModelConfig, name: str, default: float) -> float:
     value = config.parameters.get(name)
     if value is None:

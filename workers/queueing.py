@@ -1,7 +1,7 @@
 """Which items look alike, the lines they wait in, and when waiting ends. Pure; no policy, no batching.
 
 Invariants: what was added and not removed is what is there, in order of arrival; alarms never hold more than twice
-the waiting items and a constant (tests/property/test_batcher.py).
+the most items that ever waited and a constant (tests/property/test_batcher.py).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Line:
 
 
 class Alarms:
-    """When the wait of each item ends, soonest first; alarms of items that left on their own are dropped."""
+    """When the wait of each item ends, soonest first; alarms of items that left, or came anew, are dropped."""
 
     __slots__ = ("_heap",)
 
@@ -113,13 +113,13 @@ class Alarms:
         heap = self._heap
         heappush(heap, (at_s, item.arrival, item))
         if len(heap) > 2 * num_waiting + MAX_STALE:
-            self._heap = [alarm for alarm in heap if alarm[2].is_waiting]
+            self._heap = [alarm for alarm in heap if _is_valid(alarm)]
             heapify(self._heap)
 
     def next_s(self) -> float | None:
         """The next time one rings."""
         heap = self._heap
-        while heap and not heap[0][2].is_waiting:
+        while heap and not _is_valid(heap[0]):
             heappop(heap)
         return heap[0][0] if heap else None
 
@@ -128,7 +128,11 @@ class Alarms:
         heap = self._heap
         found = []
         while heap and heap[0][0] <= now_s:
-            item = heappop(heap)[2]
-            if item.is_waiting:
-                found.append(item)
+            alarm = heappop(heap)
+            if _is_valid(alarm):
+                found.append(alarm[2])
         return found
+
+
+def _is_valid(alarm: tuple[float, int, WorkItem]) -> bool:
+    return alarm[2].is_waiting and alarm[2].arrival == alarm[1]

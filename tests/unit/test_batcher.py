@@ -263,7 +263,35 @@ class TestTimeouts:
         assert len(batcher._alarms._heap) < 200
 
 
+class TestPreservedOrder:
+    def test_micro_batches_start_in_order_of_arrival_whatever_the_shapes(self):
+        config = make_config(8, DynamicBatching(preserve_ordering=True), inputs=(TensorSpec("IN", "FP32", (-1,)),))
+        batcher = Batcher(config)
+        offer_all(batcher, [make_item(n, {"IN": np.zeros((1, w), np.float32)}) for n, w in enumerate([2, 2, 3, 2])])
+        assert [taken(batcher) for _ in range(3)] == [[0, 1], [2], [3]]
+
+    def test_a_request_that_runs_alone_keeps_its_place(self):
+        batcher = Batcher(make_config(8, DynamicBatching(preserve_ordering=True)))
+        offer_all(batcher, [make_item(n, must_run_alone=n == 1) for n in range(4)])
+        assert [taken(batcher) for _ in range(3)] == [[0], [1], [2, 3]]
+
+    def test_ragged_rows_are_joined_only_while_padding_pays(self):
+        batcher = Batcher(make_ragged_config(batching=DynamicBatching(preserve_ordering=True)))
+        offer_all(batcher, [bare_text(n, length) for n, length in enumerate([30, 32, 31, 250, 30, 30])])
+        assert [taken(batcher) for _ in range(3)] == [[0, 1, 2], [3], [4, 5]]
+
+
 class TestLeaving:
+    def test_a_request_that_was_taken_may_come_back_once_more(self):
+        batcher = Batcher(make_config())
+        item = make_item(0, deadline_s=5.0)
+        offer_all(batcher, [item])
+        assert taken(batcher) == [0]
+        item.must_run_alone = True
+        offer_all(batcher, [item], 1.0)
+        assert len(batcher.expire(6.0)) == 1
+        assert batcher.num_pending == 0
+
     def test_a_cancelled_request_is_never_taken(self):
         batcher = Batcher(make_config())
         offer_all(batcher, [make_item(n) for n in range(3)])
