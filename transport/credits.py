@@ -76,14 +76,12 @@ class CreditBook:
         self._arrivals += 1
 
     def took(self, rows: int) -> None:
-        """It held `rows`; 0 if it was settled at once, which says nothing about the next."""
-        if rows <= 0:
-            return
+        """It held `rows`; 0 if it was settled at once, which counts as a light one."""
         self._window.rows_in_hand += rows
         if self.is_always_open:
             self._window.rows_always_open += rows
         weight = HEAVIER if rows > self.rows_per_message else LIGHTER
-        self.rows_per_message += weight * (rows - self.rows_per_message)
+        self.rows_per_message += weight * (max(1, rows) - self.rows_per_message)
 
     def finished(self, rows: int) -> None:
         """Rows left the worker's hands."""
