@@ -1,0 +1,123 @@
+"""What all models of one worker share: its open requests, whose answers nobody reads, and the way out. Runs nothing.
+
+Invariants: an item is settled once and then leaves its message once, whoever ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+import structlog
+
+from contract.deadline import BrokerClock
+from contract.errors import Cancelled
+from transport.base import Delivery, Transport
+from workers.blocks import Block
+from workers.fences import Fences
+from workers.inhand import InHand
+from workers.items import Key, Outcome, WorkItem
+from workers.replies import Outbox, is_unread, run_of
+
+MAX_FETCHES: Final = 4
+"""Payloads by reference fetched at once; each may have up to the gateway's `max_request_bytes`."""
+
+log = structlog.get_logger()
+
+
+class VersionQueue(Protocol):
+    """Where a model version's requests wait."""
+
+    version: str
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether plain messages should come as one Block now."""
+
+    def forget(self, keys: Collection[Key]) -> None:
+        """These have ended by another hand: none of them is started any more."""
+
+    def offer(self, item: WorkItem) -> None:
+        """Queue it; it is settled later, or at once if the queue refuses it."""
+
+    def offer_block(self, block: Block) -> None:
+        """Run it this tick."""
+
+    def offer_suspect(self, item: WorkItem) -> None:
+        """Run it alone, with notes, when nothing else runs."""
+
+
+class Desk:
+    """What all models' intakes of one worker share: open items, fences, the way out."""
+
+    def __init__(self, transport: Transport, fences: Fences, outbox: Outbox, now_s: Callable[[], float]) -> None:
+        self.transport = transport
+        self.fences = fences
+        self.outbox = outbox
+        self.now_s = now_s
+        self.open: dict[Key, WorkItem] = {}
+        self.queues: list[VersionQueue] = []
+        self.fetches: set[asyncio.Task[None]] = set()
+        self.fetch_slots = asyncio.Semaphore(MAX_FETCHES)
+        self.is_draining = False
+        self.num_unread_messages = 0
+        self.num_expired = 0
+        self.num_cancelled = 0
+        self.num_duplicates = 0
+
+    @property
+    def clock(self) -> BrokerClock:
+        """Broker time."""
+        return self.transport.clock
+
+    def settled(self, item: WorkItem, outcome: Outcome) -> None:
+        """An item ended: its result goes out, unless nobody reads it."""
+        self.open.pop(item.key, None)
+        hand = _hand(item)
+        run = run_of(item, outcome, hand)
+        if is_unread(outcome) or hand.delivery.is_lost:
+            self.outbox.drop(run)
+        else:
+            self.outbox.add((hand.reply, item.model, item.version), run)
+
+    def drop_cancelled(self, gateway: str, ids: list[int]) -> None:
+        """These callers left."""
+        self._drop([(gateway, request) for request in ids], "the caller left")
+
+    def drop_dead(self, now_s: float) -> None:
+        """Nobody reads the answers of gateways that are dead by now."""
+        dead = {g for g in {key[0] for key in self.open} if self.fences.is_dead(g, now_s)}
+        if dead:
+            log.warning("gateway-dead", gateways=sorted(dead))
+            self._drop([key for key in self.open if key[0] in dead], "its gateway is dead")
+
+    def drop_lost(self, deliveries: list[Delivery]) -> None:
+        """These deliveries are somebody else's by now."""
+        log.warning("deliveries-lost", num_messages=len(deliveries))
+        self._drop([key for key, item in self.open.items() if _hand(item).delivery.is_lost], "its delivery was lost")
+
+    def hand_back(self, item: WorkItem, after_s: float = 0.0) -> None:
+        """Another worker shall have it: its message is not acked."""
+        _hand(item).return_after_s = after_s
+        item.settle(Cancelled("handed back to the queue"))
+
+    def _drop(self, keys: Collection[Key], why: str) -> None:
+        waiting: set[Key] = set()
+        for key in keys:
+            item = self.open.get(key)
+            if item is None:
+                continue
+            self.num_cancelled += 1
+            item.is_cancelled = True
+            if item.is_waiting:
+                waiting.add(key)
+            item.settle(Cancelled(why))
+        if waiting:
+            for queue in self.queues:
+                queue.forget(waiting)
+
+
+def _hand(item: WorkItem) -> InHand:
+    assert isinstance(item.delivery, InHand)
+    return item.delivery

@@ -1,0 +1,295 @@
+"""One worker process's life: connect, listen, load, serve, drain. Decides nothing about requests.
+
+python -m workers.worker    settings as one JSON line on stdin; the end of stdin means that the parent died
+
+starting -> serving (each model as it gets ready) -> draining: pull nothing, hand back, finish, exit 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from contract.errors import Draining
+from contract.messages import ControlReply, ControlRequest
+from contract.model_config import ModelCard, ModelStats
+from contract.streams import BrokerLimits, blob_stream, online_stream, started_stream
+from transport.base import Transport, TransportError
+from workers.backends.registry import load_instance
+from workers.backoff import Backoff
+from workers.desk import Desk
+from workers.fences import Fences
+from workers.gate import Gate
+from workers.host import RunAlone
+from workers.hosted import HostedModel
+from workers.items import WorkItem
+from workers.presence import Presence
+from workers.replies import Outbox
+from workers.repository.read import read_repository
+from workers.repository.scan import ModelEntry
+from workers.seats import LoadInstance
+from workers.settings import WorkerSettings
+from workers.suspects import Suspects
+
+BROKER_BACKOFF_S: Final = 0.1
+MAX_BROKER_BACKOFF_S: Final = 5.0
+MAX_STUCK_THREADS: Final = 2
+STUCK_EXIT_CODE: Final = 75
+"""EX_TEMPFAIL of sysexits.h: threads hang in models, a new process must take over."""
+
+ReadRepository = Callable[[Path, Sequence[str]], list[ModelEntry]]
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """One worker: its models, its presence, its way out."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        transport: Transport,
+        *,
+        name: str = "",
+        load: LoadInstance = load_instance,
+        read: ReadRepository = read_repository,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.name = name or secrets.token_hex(6)
+        self.state = "starting"
+        self.inline_below_s = settings.inline_below_us / 1e6
+        self.models: dict[str, HostedModel] = {}
+        self.exit_code = 0
+        self.stop = asyncio.Event()
+        self._transport = transport
+        self._load = load
+        self._read = read
+        self._fences = Fences()
+        self.outbox = Outbox(transport, self.name, now_s)
+        self.desk = Desk(transport, self._fences, self.outbox, now_s)
+        self.gate = Gate()
+        self._suspects = Suspects(transport, self.desk, self.gate, settings.group)
+        self.presence = Presence(
+            transport,
+            self._fences,
+            self,
+            worker=self.name,
+            group=settings.group,
+            version=package_version(),
+            now_s=now_s,
+        )
+        self._num_stuck = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        transport.on_lost(self.desk.drop_lost)
+        transport.on_reconnect(lambda: self._spawn(self._ensure_streams()))
+
+    async def run(self) -> int:
+        """Serve until `stop`, then drain; the process's exit code."""
+        await self._ensure_streams()
+        await self._persist(self.presence.listen, "not-listening")
+        suspects = asyncio.create_task(self._suspects.run(self.stop))
+        beats = asyncio.create_task(self.presence.run(asyncio.Event()))
+        try:
+            await self._start_models()
+            await self.stop.wait()
+            await self._drain(suspects)
+        finally:
+            for task in (beats, suspects, *self._tasks):
+                task.cancel()
+            await asyncio.gather(beats, suspects, *self._tasks, return_exceptions=True)
+        return self.exit_code
+
+    # -------- what versions see (host.Host)
+    def suspect(self, item: WorkItem, run_alone: RunAlone) -> None:
+        """Have it run alone when its turn comes."""
+        self._suspects.add(item, run_alone)
+
+    def count_stuck_thread(self) -> None:
+        """A thread was left behind in a model that does not return; two are too many."""
+        self._num_stuck += 1
+        if self._num_stuck >= MAX_STUCK_THREADS:
+            log.error("too-many-stuck-threads", num=self._num_stuck, exit_code=STUCK_EXIT_CODE)
+            self.exit_code = STUCK_EXIT_CODE
+            self.stop.set()
+
+    @property
+    def has_stuck_threads(self) -> bool:
+        """Whether a thread was left behind."""
+        return self._num_stuck > 0
+
+    def changed(self) -> None:
+        """Something that heartbeats tell changed."""
+        self.presence.beat_soon()
+
+    # -------- what presence sees
+    def cards(self) -> list[ModelCard]:
+        """The models as offered now."""
+        return [model.card() for model in self.models.values()]
+
+    def stats(self) -> list[ModelStats]:
+        """Their counters and gauges now."""
+        return [stats for model in self.models.values() for stats in model.stats()]
+
+    def drop_cancelled(self, gateway: str, ids: list[int]) -> None:
+        """These were cancelled: what waits is not executed."""
+        self.desk.drop_cancelled(gateway, ids)
+
+    def drop_dead(self, now_s: float) -> None:
+        """Drop what waits for gateways that are dead by now."""
+        self.desk.drop_dead(now_s)
+
+    async def control(self, request: ControlRequest) -> ControlReply:
+        """Do what an operator asked."""
+        log.info("control", action=request.action, model=request.model)
+        if request.action == "drain":
+            self.stop.set()
+            return ControlReply()
+        if request.action == "beat":
+            self.presence.beat_soon()
+            return ControlReply()
+        if request.action == "load":
+            return await self._load_model(request.model)
+        if request.action == "unload":
+            return await self._unload_model(request.model)
+        return ControlReply(f"unknown action {request.action!r}, there are drain, beat, load, unload")
+
+    # -------- models
+    async def _start_models(self) -> None:
+        settings = self.settings
+        entries = await asyncio.to_thread(self._read, settings.model_repository, settings.models)
+        for entry in entries:
+            for note in entry.notes:
+                log.info("ignored-in-repository", model=entry.name, note=note)
+            self.models[entry.name] = self._host(entry)
+        await self.presence.ask_cancels()
+        self.state = "serving"
+        self.presence.beat_soon()
+        for model in self.models.values():
+            self._spawn(self._bring_up(model))
+
+    def _host(self, entry: ModelEntry) -> HostedModel:
+        return HostedModel(entry, self._transport, self, self.settings)
+
+    async def _bring_up(self, model: HostedModel) -> None:
+        if model.entry.config is None:
+            log.error("model-not-loaded", model=model.name, reason=model.entry.reason)
+            return
+
+        async def announce() -> None:
+            await self._persist(lambda: self.presence.announce(model.name), "not-announced")
+
+        await model.load(self._load, announce)
+
+    async def _load_model(self, name: str) -> ControlReply:
+        """Load it, or load it anew: what it served before is drained first."""
+        try:
+            (entry,) = await asyncio.to_thread(self._read, self.settings.model_repository, [name])
+        except Exception as e:  # noqa: BLE001 - the operator reads the reason
+            return ControlReply(str(e))
+        if name in self.models:
+            await self._unload_model(name)
+        model = self.models[name] = self._host(entry)
+        await self._bring_up(model)
+        self.presence.beat_soon()
+        if model.card().ready_versions:
+            return ControlReply()
+        return ControlReply("; ".join(s.reason for s in model.card().versions if s.reason) or "no version is ready")
+
+    async def _unload_model(self, name: str) -> ControlReply:
+        model = self.models.get(name)
+        if model is None:
+            return ControlReply(f"model {name!r} is not loaded, there are {', '.join(sorted(self.models)) or 'none'}")
+        await self.presence.withdraw(name)
+        await model.stop_lanes()
+        has_finished = await model.finish(self.settings.drain_timeout_s)
+        if not has_finished:
+            model.hand_back()
+        self.outbox.flush()
+        await model.close()
+        self.models.pop(name, None)
+        self.presence.beat_soon()
+        return ControlReply() if has_finished else ControlReply("unloaded; what it did not finish was handed back")
+
+    # -------- the end
+    async def _drain(self, suspects: asyncio.Task[None]) -> None:
+        timeout_s = self.settings.drain_timeout_s
+        until_s = self.desk.now_s() + timeout_s
+        log.info("draining", num_open=len(self.desk.open))
+        self.state = "draining"
+        self.desk.is_draining = True
+        self.presence.beat()
+        try:
+            async with asyncio.timeout(timeout_s + 1.0):
+                await self.presence.withdraw_all()
+                await asyncio.gather(*(model.stop_lanes() for model in self.models.values()))
+        except (TransportError, TimeoutError) as e:
+            log.warning("lanes-not-stopped", error=str(e) or "time-out")
+        self._suspects.hand_back()
+        for model in self.models.values():
+            model.hand_back()
+        await asyncio.gather(*(model.finish(until_s - self.desk.now_s()) for model in self.models.values()))
+        await asyncio.wait({suspects, *self.desk.fetches}, timeout=max(0.0, until_s - self.desk.now_s()))
+        self._end_the_rest()
+        await self.outbox.drain(max(0.5, until_s - self.desk.now_s()))
+        self.presence.beat()
+        await asyncio.gather(*(model.close() for model in self.models.values()))
+        log.info("drained")
+
+    def _end_the_rest(self) -> None:
+        """What did not finish in time: others run it again, unless it must not run twice."""
+        for item in list(self.desk.open.values()):
+            model = self.models.get(item.model)
+            if model is not None and model.entry.config is not None and not model.entry.config.may_retry:
+                item.settle(Draining(f"the worker stopped before model {item.model!r} had finished"))
+            else:
+                self.desk.hand_back(item)
+
+    # -------- the broker
+    async def _ensure_streams(self) -> None:
+        broker = self.settings.broker
+        limits = BrokerLimits(broker.online_max_msgs, broker.online_max_bytes, broker.blob_max_bytes)
+
+        async def ensure() -> None:
+            for spec in (online_stream(self.settings.group, limits), blob_stream(limits), started_stream()):
+                await self._transport.ensure_stream(spec)
+
+        await self._persist(ensure, "streams-not-ready")
+
+    async def _persist(self, step: Callable[[], Awaitable[None]], event: str) -> None:
+        """Try until the broker does it, or this worker stops."""
+        backoff = Backoff(BROKER_BACKOFF_S, MAX_BROKER_BACKOFF_S)
+        while not self.stop.is_set():
+            try:
+                await step()
+            except TransportError as e:
+                pause_s = backoff.pause_s()
+                log.warning(event, error=str(e), again_in_s=pause_s)
+                await asyncio.sleep(pause_s)
+            else:
+                return
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("task-failed", exc_info=task.exception())
+
+
+def package_version() -> str:
+    """This distribution's version, as heartbeats tell it."""
+    try:
+        return metadata.version("headrace")
+    except metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,41 @@
+"""Structured logs of the worker side: JSON lines on stderr, readable lines on a terminal. Logs no payloads."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure_logs(level: str, **fields: Any) -> None:
+    """Set the process up; every event carries `fields`. Libraries' own warnings take the same way out."""
+    is_terminal = sys.stderr.isatty()
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    renderers: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=is_terminal)]
+        if is_terminal
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *renderers,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(**fields)
+    logging.basicConfig(level=logging.WARNING, handlers=[_Forward()], force=True)
+
+
+class _Forward(logging.Handler):
+    """Standard-library records as events."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record, one event."""
+        structlog.get_logger().log(record.levelno, "library-log", logger=record.name, text=record.getMessage())

@@ -1,0 +1,97 @@
+"""One worker process: settings in, signals and the parent's end heard, a worker on a connection, an exit code out.
+
+python -m workers.worker    settings as one JSON line on stdin; the end of stdin means that the parent died
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+from typing import Final
+
+import structlog
+import uvloop
+
+from transport.base import Transport, TransportError
+from transport.connection import connect
+from workers.backoff import Backoff
+from workers.life import BROKER_BACKOFF_S, MAX_BROKER_BACKOFF_S, Worker
+from workers.logs import configure_logs
+from workers.loopwatch import watch_loop
+from workers.parent import read_settings, watch_parent
+from workers.settings import WorkerSettings
+
+LOOP_GRACE_S: Final = 10.0
+"""How much longer than the models' longest execution the event loop may hang before the process is ended."""
+
+log = structlog.get_logger()
+
+
+async def connect_for_ever(settings: WorkerSettings, name: str, stop: asyncio.Event) -> Transport | None:
+    """A transport, whenever the broker comes up; None if `stop` came first."""
+    backoff = Backoff(BROKER_BACKOFF_S, MAX_BROKER_BACKOFF_S)
+    while not stop.is_set():
+        try:
+            return await connect(settings.broker, name)
+        except TransportError as e:
+            pause_s = backoff.pause_s()
+            log.warning("broker-not-there", error=str(e), again_in_s=pause_s)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+    return None
+
+
+async def _main(settings: WorkerSettings, name: str) -> tuple[int, bool]:
+    early_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, early_stop.set)
+    watch_parent(early_stop.set)
+    transport = await connect_for_ever(settings, f"worker-{name}", early_stop)
+    if transport is None:
+        return 0, False
+    worker = Worker(settings, transport, name=name)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop.set)
+    relay = loop.create_task(_pass_on(early_stop, worker.stop))
+
+    def max_silent_s() -> float:
+        configs = [m.entry.config for m in worker.models.values() if m.entry.config is not None]
+        return max([c.max_execution_s for c in configs], default=60.0) + LOOP_GRACE_S
+
+    unwatch = watch_loop(max_silent_s)
+    try:
+        code = await worker.run()
+    finally:
+        unwatch()
+        relay.cancel()
+        await transport.close()
+    return code, worker.has_stuck_threads
+
+
+async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:
+    await source.wait()
+    target.set()
+
+
+def main() -> None:
+    """Serve until SIGTERM, SIGINT or the end of stdin."""
+    settings = read_settings()
+    name = secrets.token_hex(6)
+    configure_logs(settings.log_level, process="worker", worker=name, group=settings.group)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        code, has_stuck_threads = runner.run(_main(settings, name))
+    if has_stuck_threads:
+        sys.stderr.flush()
+        os._exit(code)  # a thread that does not return must not keep the process
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    main()
