@@ -9,26 +9,25 @@ Invariants: a Ticket is released exactly once; when nothing is open `num_in_flig
 
 from __future__ import annotations
 
+import msgspec
+
 from contract.errors import DeadlineExceeded, Forbidden, HeadraceError, Unavailable
 from contract.principal import Principal
 
 
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """What an accepted request occupies until it ends."""
 
-    __slots__ = ("_admission", "held_bytes", "is_released")
-
-    def __init__(self, admission: Admission, held_bytes: int) -> None:
-        self._admission = admission
-        self.held_bytes = held_bytes
-        self.is_released = False
+    admission: Admission
+    held_bytes: int
+    is_released: bool = False
 
     def release(self) -> None:
         """Give back what was taken. A second release is an error of the caller (AssertionError)."""
         assert not self.is_released, "a ticket is released once"
         self.is_released = True
-        self._admission.num_in_flight -= 1
-        self._admission.held_bytes -= self.held_bytes
+        self.admission.num_in_flight -= 1
+        self.admission.held_bytes -= self.held_bytes
 
 
 class Admission:
@@ -41,34 +40,37 @@ class Admission:
         self.held_bytes = 0
         self.num_refused: dict[str, int] = {}
         """Refusals by error code."""
-        self._closed: tuple[type[Unavailable], str] | None = None
+        self.closed_with: type[Unavailable] | None = None
+        """Why nothing new is taken, or None."""
+        self._closed_reason = ""
 
     def close(self, error: type[Unavailable], reason: str) -> None:
         """Refuse everything new with `error`."""
-        self._closed = (error, reason)
+        self.closed_with = error
+        self._closed_reason = reason
 
     def open(self) -> None:
         """Take requests again."""
-        self._closed = None
-
-    @property
-    def closed_with(self) -> type[Unavailable] | None:
-        """Why nothing new is taken, or None."""
-        return None if self._closed is None else self._closed[0]
+        self.closed_with = None
 
     def check_open(self) -> None:
         """Raises the error given to `close`, so that a body needn't be decoded to be refused."""
-        refusal = self._state_refusal()
-        if refusal is not None:
-            raise refusal
+        if self.closed_with is not None:
+            raise self.closed_with(self._closed_reason)
 
     def admit(self, principal: Principal, held_bytes: int, deadline_s: float, now_s: float) -> Ticket | HeadraceError:
         """A ticket, or why not."""
-        refusal = self._state_refusal()
-        if refusal is None and "infer" not in principal.roles:
+        refusal: HeadraceError | None = None
+        if self.closed_with is not None:
+            refusal = self.closed_with(self._closed_reason)
+        elif "infer" not in principal.roles:
             refusal = Forbidden(f"key {principal.key_id!r} lacks the role 'infer'")
         # A caller's configured limits (429) are decided here: after its rights, before what we have room for.
-        if refusal is None:
+        elif (
+            deadline_s <= now_s
+            or self.num_in_flight >= self.max_in_flight
+            or self.held_bytes + held_bytes > self.max_held_bytes
+        ):
             refusal = self._bound_refusal(held_bytes, deadline_s, now_s)
         if refusal is not None:
             self.num_refused[refusal.code] = self.num_refused.get(refusal.code, 0) + 1
@@ -77,19 +79,11 @@ class Admission:
         self.held_bytes += held_bytes
         return Ticket(self, held_bytes)
 
-    def _state_refusal(self) -> HeadraceError | None:
-        if self._closed is None:
-            return None
-        error, reason = self._closed
-        return error(reason)
-
-    def _bound_refusal(self, held_bytes: int, deadline_s: float, now_s: float) -> HeadraceError | None:
+    def _bound_refusal(self, held_bytes: int, deadline_s: float, now_s: float) -> HeadraceError:
         if deadline_s <= now_s:
             return DeadlineExceeded(f"the deadline passed {(now_s - deadline_s) * 1000:.0f} ms before admission")
         if self.num_in_flight >= self.max_in_flight:
             return Unavailable(f"{self.num_in_flight} requests are in flight, at most {self.max_in_flight} are taken")
-        if self.held_bytes + held_bytes > self.max_held_bytes:
-            return Unavailable(
-                f"the request has {held_bytes} bytes, {self.held_bytes} of at most {self.max_held_bytes} are held"
-            )
-        return None
+        return Unavailable(
+            f"the request has {held_bytes} bytes, {self.held_bytes} of at most {self.max_held_bytes} are held"
+        )

@@ -15,9 +15,8 @@ from typing import Final
 
 from contract.envelope import pack
 from contract.messages import Layout, RequestHead, RequestMessage
-from contract.model_config import ModelCard
 from contract.streams import MESSAGE_BYTES
-from contract.subjects import ANY_VERSION, Lane, LaneAddress
+from contract.subjects import ANY_VERSION, LANES, Lane, LaneAddress
 from gateway.core import Target
 from gateway.inflight import Entry
 
@@ -53,23 +52,21 @@ class ModelWatch:
 class LaneQueue:
     """One lane, and the requests of this tick that go there."""
 
-    __slots__ = ("_card", "address", "max_rows", "may_retry", "subject", "version", "waiting", "watch")
+    __slots__ = ("address", "max_rows", "may_retry", "subject", "target", "version", "waiting", "watch")
 
-    def __init__(self, address: LaneAddress, version: str, card: ModelCard, watch: ModelWatch) -> None:
+    def __init__(self, address: LaneAddress, target: Target, watch: ModelWatch) -> None:
         self.address = address
         self.subject = address.subject
-        self.version = version
+        self.version = target.version
         self.watch = watch
         self.waiting: list[Entry] = []
-        self._card: ModelCard | None = None
-        self.adapt(card)
+        self.adapt(target)
 
-    def adapt(self, card: ModelCard) -> None:
+    def adapt(self, target: Target) -> None:
         """Follow the model's config, which may change under a running gateway."""
-        if card is not self._card:
-            self._card = card
-            self.max_rows = card.config.max_message_rows
-            self.may_retry = card.config.may_retry
+        self.target = target
+        self.max_rows = target.card.config.max_message_rows
+        self.may_retry = target.card.config.may_retry
 
 
 class Coalescer:
@@ -77,6 +74,7 @@ class Coalescer:
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, str, str, Lane], LaneQueue] = {}
+        self._by_target: dict[Lane, dict[int, LaneQueue]] = {lane: {} for lane in LANES}
         self._watches: dict[tuple[str, str], ModelWatch] = {}
         self._filled: list[LaneQueue] = []
 
@@ -87,16 +85,24 @@ class Coalescer:
 
     def lane(self, target: Target, lane: Lane) -> LaneQueue:
         """The lane of a target."""
-        card = target.card
-        model = card.config.name
+        # The router gives out one Target object per revision, so that its identity is the cheapest key there is.
+        queue = self._by_target[lane].get(id(target))
+        if queue is not None and queue.target is target:
+            return queue
+        return self._find(target, lane)
+
+    def _find(self, target: Target, lane: Lane) -> LaneQueue:
+        model = target.card.config.name
         key = (target.group, model, target.version, lane)
         queue = self._lanes.get(key)
         if queue is None:
             self._forget_idle()
             watch = self._watches.setdefault((target.group, model), ModelWatch(target.group, model))
             address = LaneAddress(target.group, model, target.version or ANY_VERSION, lane)
-            queue = self._lanes[key] = LaneQueue(address, target.version, card, watch)
-        queue.adapt(card)
+            queue = self._lanes[key] = LaneQueue(address, target, watch)
+        self._by_target[lane].pop(id(queue.target), None)
+        queue.adapt(target)
+        self._by_target[lane][id(target)] = queue
         return queue
 
     def add(self, entry: Entry) -> bool:
@@ -126,6 +132,7 @@ class Coalescer:
         if len(self._lanes) < MAX_IDLE_LANES:
             return
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane.watch.num_open}
+        self._by_target = {lane: {} for lane in LANES}
         self._watches = {key: watch for key, watch in self._watches.items() if watch.num_open}
 
 

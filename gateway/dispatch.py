@@ -175,9 +175,11 @@ class Dispatch:
 
     def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
         """See `Core.resolve`."""
-        self.admission.check_open()
+        if self.admission.closed_with is not None:
+            self.admission.check_open()
         target = self.router.resolve(principal, service, model, version)
-        self.recovery.check(target.group)
+        if target.group not in self.outbox.open_groups:
+            self.recovery.check(target.group)
         return target
 
     def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
@@ -187,7 +189,7 @@ class Dispatch:
     def submit(self, target: Target, request: InferRequest, done: Done) -> Pending:
         """See `Core.submit`."""
         now_s = self._monotonic()
-        body_bytes = sum([len(part) for part in request.data])
+        body_bytes = request.payload_bytes or sum([len(part) for part in request.data])
         ticket = self.admission.admit(request.principal, body_bytes, request.deadline_s, now_s)
         if isinstance(ticket, HeadraceError):
             done(ticket)

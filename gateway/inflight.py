@@ -13,9 +13,10 @@ from collections.abc import Callable, ValuesView
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
-from contract.errors import Cancelled, DeadlineExceeded
+from contract.errors import Cancelled, DeadlineExceeded, HeadraceError
 from contract.messages import BlobRef
 from gateway.admission import Ticket
 from gateway.core import Done, InferRequest, Outcome
@@ -29,60 +30,30 @@ BUCKETS_PER_S: Final = 200
 log = structlog.get_logger("gateway.inflight")
 
 
-class Entry:
-    """One accepted request: what the doors hold as `Pending`."""
+class Entry(msgspec.Struct, eq=False):
+    """One accepted request: what the doors hold as `Pending`. A Struct because it is made for every request."""
 
-    __slots__ = (
-        "_bucket",
-        "_done",
-        "_table",
-        "admitted_s",
-        "attempt",
-        "blob",
-        "body_bytes",
-        "id",
-        "is_open",
-        "is_published",
-        "is_uploading",
-        "lane",
-        "message",
-        "request",
-        "ticket",
-    )
-
-    def __init__(
-        self,
-        table: Inflight,
-        entry_id: int,
-        lane: LaneQueue,
-        request: InferRequest,
-        done: Done,
-        *,
-        ticket: Ticket,
-        body_bytes: int,
-        now_s: float,
-    ) -> None:
-        self._table = table
-        self._done = done
-        self._bucket = int(request.deadline_s * BUCKETS_PER_S) + 1
-        self.id = entry_id
-        self.lane = lane
-        self.request = request
-        self.ticket = ticket
-        self.body_bytes = body_bytes
-        self.admitted_s = now_s
-        self.attempt = 0
-        self.is_open = True
-        self.is_published = False
-        """Whether a worker may ever have seen it."""
-        self.is_uploading = False
-        self.message: Message | None = None
-        """The message it travels in now; None before its publish and while it waits for the broker."""
-        self.blob: BlobRef | None = None
+    table: Inflight
+    id: int
+    lane: LaneQueue
+    request: InferRequest
+    done: Done
+    ticket: Ticket
+    bucket: int
+    body_bytes: int
+    admitted_s: float
+    attempt: int = 0
+    is_open: bool = True
+    is_published: bool = False
+    """Whether a worker may ever have seen it."""
+    is_uploading: bool = False
+    message: Message | None = None
+    """The message it travels in now; None before its publish and while it waits for the broker."""
+    blob: BlobRef | None = None
 
     def cancel(self) -> None:
         """See `Pending.cancel`."""
-        self._table.end(self, Cancelled("the caller left"))
+        self.table.end(self, Cancelled("the caller left"))
 
 
 class Inflight:
@@ -97,8 +68,9 @@ class Inflight:
         self._swept = 0
         """Every bucket up to this number was swept."""
         self.num_late_answers = 0
-        self.num_ended: dict[str, int] = {}
-        """Ended requests by error code, `""` for answers."""
+        self.num_answered = 0
+        self.num_failed: dict[str, int] = {}
+        """Requests that ended in an error, by its code."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -118,15 +90,18 @@ class Inflight:
         self, lane: LaneQueue, request: InferRequest, done: Done, ticket: Ticket, *, body_bytes: int, now_s: float
     ) -> Entry:
         """Take an admitted request in."""
-        entry = Entry(self, next(self._ids), lane, request, done, ticket=ticket, body_bytes=body_bytes, now_s=now_s)
         if not self._open:
             self._swept = int(now_s * BUCKETS_PER_S)
-        # A deadline in a bucket that was swept already is met by the next sweep.
-        number = entry._bucket = max(entry._bucket, self._swept + 1)  # noqa: SLF001
+        number = int(request.deadline_s * BUCKETS_PER_S) + 1
+        if number <= self._swept:
+            # Its bucket was swept already, a moment ago: the next sweep meets it.
+            number = self._swept + 1
+        entry_id = next(self._ids)
+        entry = Entry(self, entry_id, lane, request, done, ticket, number, body_bytes, now_s)
         bucket = self._buckets.get(number)
         if bucket is None:
             bucket = self._buckets[number] = {}
-        bucket[entry.id] = self._open[entry.id] = entry
+        bucket[entry_id] = self._open[entry_id] = entry
         lane.watch.opened(now_s)
         return entry
 
@@ -136,18 +111,19 @@ class Inflight:
             return False
         entry.is_open = False
         del self._open[entry.id]
-        number = entry._bucket  # noqa: SLF001
-        bucket = self._buckets[number]
+        bucket = self._buckets[entry.bucket]
         del bucket[entry.id]
         if not bucket:
-            del self._buckets[number]
+            del self._buckets[entry.bucket]
         entry.lane.watch.num_open -= 1
         entry.ticket.release()
-        code = getattr(outcome, "code", "")
-        self.num_ended[code] = self.num_ended.get(code, 0) + 1
+        if isinstance(outcome, HeadraceError):
+            self.num_failed[outcome.code] = self.num_failed.get(outcome.code, 0) + 1
+        else:
+            self.num_answered += 1
         self._on_ended(entry, is_settled)
         try:
-            entry._done(outcome)  # noqa: SLF001
+            entry.done(outcome)
         except Exception:
             log.exception("door-failed-to-answer", request_id=entry.request.request_id)
         return True

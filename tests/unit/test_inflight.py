@@ -3,7 +3,7 @@ from contract.principal import DEFAULT_PRINCIPAL
 from contract.subjects import LaneAddress
 from gateway.admission import Admission, Ticket
 from gateway.coalescer import LaneQueue, ModelWatch
-from gateway.core import Outcome
+from gateway.core import Outcome, Target
 from gateway.inflight import Entry, Inflight
 from tests.support.gateway_kit import card, infer_request
 
@@ -15,7 +15,8 @@ class Table:
         self.admission = Admission(1000, 1_000_000)
         self.ended: list[tuple[int, bool]] = []
         self.table = Inflight(lambda entry, is_settled: self.ended.append((entry.id, is_settled)))
-        self.lane = LaneQueue(LaneAddress("default", "tiny", "any", "norm"), "", card(), ModelWatch("default", "tiny"))
+        target = Target("default", "default", card(), "")
+        self.lane = LaneQueue(LaneAddress("default", "tiny", "any", "norm"), target, ModelWatch("default", "tiny"))
         self.heard: dict[int, list[Outcome]] = {}
 
     def add(self, deadline_s: float, now_s: float = 0.0) -> Entry:
@@ -96,7 +97,7 @@ def test_a_caller_that_raises_does_not_disturb_the_others() -> None:
     def raises(_outcome: Outcome) -> None:
         raise ZeroDivisionError
 
-    bad._done = raises
+    bad.done = raises
     assert t.table.sweep(2.0) == 2
     assert len(t.heard[good.id]) == 1
 
@@ -104,7 +105,7 @@ def test_a_caller_that_raises_does_not_disturb_the_others() -> None:
 def test_a_caller_may_cancel_its_neighbours_while_it_hears() -> None:
     t = Table()
     first, second = t.add(deadline_s=1.0), t.add(deadline_s=1.0)
-    first._done = lambda _outcome: second.cancel()
+    first.done = lambda _outcome: second.cancel()
     assert t.table.sweep(2.0) == 1
     assert [type(o) for o in t.heard[second.id]] == [Cancelled]
 
@@ -114,4 +115,4 @@ def test_nothing_is_kept_of_what_ended() -> None:
     for _ in range(100):
         t.table.end(t.add(deadline_s=30.0), ModelFailed("x"))
     assert len(t.table._buckets) == 0
-    assert t.table.num_ended == {"model-failed": 100}
+    assert t.table.num_failed == {"model-failed": 100}
