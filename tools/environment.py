@@ -26,7 +26,6 @@ LOWEST_PYTHON = (3, 11)
 RECORD = ".installed.json"
 WIDER_LOCKS = {"runtime.lock": "dev.lock"}
 LARGE_MB = 5.0
-NOISE = ("Collecting", "Downloading", "Using cached", "Processing", "WARNING: Location", "[notice]")
 
 DOWNLOAD = re.compile(r"Downloading (\S+) \(([\d.]+) ([kMG]B)\)")
 MISSING = re.compile(r"No matching distribution found for (\S+)")
@@ -152,13 +151,16 @@ def _pip(folder: Path, *arguments: str) -> float:
 
 
 def _explained(lines: list[str]) -> str:
-    """Say what pip could not do in one line, then its own last words."""
+    """Say in one line what could not be had, then what pip said."""
     text = "\n".join(lines)
-    told = "\n".join(line for line in lines if line and not line.startswith(NOISE))[-2000:]
-    if missing := MISSING.search(text):
-        return f"package {missing[1]} is missing: the package index does not answer or does not have it\n{told}"
+    told = "\n".join(line for line in lines if line.startswith("ERROR")) or "\n".join(lines[-20:])
     if "No space left on device" in text:
         return f"the disk is full\n{told}"
+    missing = MISSING.search(text)
+    if missing and "Retrying" in text:
+        return f"package {missing[1]} is missing and the package index does not answer: is there a network?\n{told}"
+    if missing:
+        return f"package {missing[1]} is missing: the package index does not have it for this Python\n{told}"
     return f"pip failed\n{told}"
 
 
