@@ -47,6 +47,7 @@ class Batcher:
         self._batching = config.dynamic_batching or DynamicBatching()
         self._cost = cost or padding_cost(config)
         self._is_joining = config.dynamic_batching is not None and config.max_batch_size > 1 and config.may_retry
+        self._has_timeouts = config.is_eager
         self._is_ordered = self._batching.preserve_ordering
         self._delay_s = self._batching.max_queue_delay_us / 1e6
         self._preferred = frozenset(self._batching.preferred_batch_size)
@@ -73,7 +74,7 @@ class Batcher:
         max_rows = max(1, self._config.max_batch_size)
         if item.rows > max_rows:
             return InvalidInput(f"model {item.model!r}: {item.rows} rows in one request, the most is {max_rows}")
-        level = self._level(item.priority)
+        level = self._level(item.priority) if self._batching.priority_levels else 0
         policy = self._batching.policy(level)
         num_waiting = self._num_at_level.get(level, 0)
         if 0 < policy.max_queue_size <= num_waiting:
@@ -84,7 +85,8 @@ class Batcher:
         self._num_at_level[level] = num_waiting + 1
         self.num_pending += 1
         self._line(item).add(item)
-        self._alarms.add(min(item.deadline_s, _queue_end_s(item, policy)), item, self.num_pending)
+        end_s = min(item.deadline_s, _queue_end_s(item, policy)) if self._has_timeouts else item.deadline_s
+        self._alarms.add(end_s, item, self.num_pending)
         return None
 
     def take(self, now_s: float, num_idle_instances: int = 1) -> MicroBatch | None:
@@ -98,8 +100,7 @@ class Batcher:
         for rank, key in self._in_turn():
             items = self._pick(rank, key, now_s, num_idle_instances)
             if items:
-                for item in items:
-                    self._remove(item)
+                self._remove(items)
                 return MicroBatch(items, sum([item.rows for item in items]))
         return None
 
@@ -128,45 +129,40 @@ class Batcher:
         found = [item for line in self._lines.values() for item in line if item.key in wanted]
         for item in found:
             item.is_cancelled = True
-            self._remove(item)
+        self._remove(found)
         return found
 
     def hand_back(self) -> list[WorkItem]:
         """Everything that waits leaves, oldest first: this worker drains."""
         found = sorted((item for line in self._lines.values() for item in line), key=lambda item: item.arrival)
-        for item in found:
-            self._remove(item)
+        self._remove(found)
         return found
 
     # -------- where items wait
-    def _place(self, item: WorkItem) -> tuple[int, object]:
-        return item.rank, None if self._is_ordered else item.batch_key
-
     def _line(self, item: WorkItem) -> Line:
-        place = self._place(item)
+        place = (item.rank, None if self._is_ordered else item.batch_key)
         line = self._lines.get(place)
         if line is None:
             line = self._lines[place] = Line(is_ragged=item.length > 0 and not self._is_ordered)
         return line
 
-    def _remove(self, item: WorkItem) -> None:
-        self._leave_line(item)
-        item.is_waiting = False
-        self._num_at_level[item.rank // 2] -= 1
-        self.num_pending -= 1
+    def _remove(self, items: list[WorkItem]) -> None:
+        for item in items:
+            self._leave_line(item)
+            item.is_waiting = False
+            self._num_at_level[item.rank // 2] -= 1
+        self.num_pending -= len(items)
 
     def _leave_line(self, item: WorkItem) -> None:
-        place = self._place(item)
+        place = (item.rank, None if self._is_ordered else item.batch_key)
         line = self._lines[place]
         line.remove(item)
-        if not line:
+        if not line.rows and not line:
             del self._lines[place]
 
     def _level(self, priority: int) -> int:
-        levels = self._batching.priority_levels
-        if not levels:
-            return 0
-        return priority if 0 < priority <= levels else self._batching.default_priority_level
+        batching = self._batching
+        return priority if 0 < priority <= batching.priority_levels else batching.default_priority_level
 
     def _describe(self, item: WorkItem) -> None:
         if item.must_run_alone or not self._is_joining:
@@ -254,7 +250,7 @@ class Batcher:
                 self._put_behind(item)
 
     def _end(self, item: WorkItem, error: HeadraceError) -> None:
-        self._remove(item)
+        self._remove([item])
         self._ended.append((item, error))
 
     def _put_behind(self, item: WorkItem) -> None:
