@@ -76,13 +76,14 @@ class Batcher:
             return InvalidInput(f"model {item.model!r}: {item.rows} rows in one request, the most is {max_rows}")
         level = self._level(item.priority) if self._batching.priority_levels else 0
         policy = self._batching.policy(level)
-        num_waiting = self._num_at_level.get(level, 0)
-        if 0 < policy.max_queue_size <= num_waiting:
-            return _full_error(item, level, policy.max_queue_size)
+        if policy.max_queue_size and self._num_at_level.get(level, 0) >= policy.max_queue_size:
+            self._sweep(now_s)  # who is over time holds no place
+            if self._num_at_level[level] >= policy.max_queue_size:
+                return _full_error(item, level, policy.max_queue_size)
         self._num_offers += 1
         item.arrival, item.rank, item.is_waiting = self._num_offers, 2 * level, True
         self._describe(item)
-        self._num_at_level[level] = num_waiting + 1
+        self._num_at_level[level] = self._num_at_level.get(level, 0) + 1
         self.num_pending += 1
         self._line(item).add(item)
         end_s = min(item.deadline_s, _queue_end_s(item, policy)) if self._has_timeouts else item.deadline_s

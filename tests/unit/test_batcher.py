@@ -314,6 +314,12 @@ class TestLeaving:
         batcher.cancel(("gw", 0))
         assert batcher.offer(make_item(1), 0.0) is None
 
+    def test_a_request_over_its_deadline_holds_no_place_in_a_full_queue(self):
+        batcher = Batcher(make_config(1, queue(max_queue_size=1)))
+        offer_all(batcher, [make_item(0, deadline_s=1.0)])
+        assert batcher.offer(make_item(1), 1.0) is None
+        assert [item.key[1] for item, _ in batcher.expire(1.0)] == [0]
+
     def test_a_draining_worker_gets_everything_back_oldest_first(self):
         batcher = Batcher(make_config(4, DynamicBatching(priority_levels=2, default_priority_level=2)))
         offer_all(batcher, [make_item(n, priority=1 + n % 2) for n in range(4)])
