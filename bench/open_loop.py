@@ -5,6 +5,7 @@ up to `max_connections`.
 """
 
 import asyncio
+import contextlib
 import random
 import time
 
@@ -26,7 +27,7 @@ async def run(port, requests, rate, seconds, *, timeout_s=5.0, max_connections=5
                 async with asyncio.timeout(timeout_s):
                     status = await _exchange(*connection, request)
             except (TimeoutError, OSError, asyncio.IncompleteReadError):
-                connection[1].close()
+                await _close(connection[1])
                 results.append((moment, None, 0))
                 return
             idle.append(connection)
@@ -37,8 +38,14 @@ async def run(port, requests, rate, seconds, *, timeout_s=5.0, max_connections=5
             await asyncio.sleep(max(0.0, start + moment - time.monotonic()))
             group.create_task(one(moment, requests[i % len(requests)]))
     for _, writer in idle:
-        writer.close()
+        await _close(writer)
     return results
+
+
+async def _close(writer):
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _exchange(reader, writer, request):

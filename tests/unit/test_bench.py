@@ -29,6 +29,7 @@ def test_a_stall_is_charged_to_every_request_that_should_have_left_meanwhile() -
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         except asyncio.IncompleteReadError:
             writer.close()
+            await writer.wait_closed()
 
     async def scenario() -> list:
         server = await asyncio.start_server(stalling, "127.0.0.1", 0)
@@ -48,6 +49,7 @@ def test_an_unanswered_request_counts_as_lost() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
+        await writer.wait_closed()
 
     async def scenario() -> list:
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
