@@ -71,18 +71,20 @@ class FastClient(Client):
         self.is_up = True
 
     # ---------------------------------------------------------------- out
-    def send(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+    def send(self, subject: bytes, payload: bytes, reply: bytes = b"", header: bytes = b"") -> None:
         """Publish."""
         if not self.is_up:
             raise Disconnected("not connected to the broker")
-        size = len(payload)
+        size = len(payload) + len(header)
         if size > self._max_payload:
             raise PayloadOverLimit(size, self._max_payload)
         if self._out_bytes > MAX_UNSENT_BYTES:
             self._flush()  # counts again what the kernel has not taken
             if self._out_bytes > MAX_UNSENT_BYTES:
                 raise Disconnected("the broker does not read")
-        if size < 4096:
+        if header:
+            self._out += (b"HPUB %b %b %d %d\r\n%b" % (subject, reply, len(header), size, header), payload, b"\r\n")
+        elif size < 4096:
             self._out.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, size, payload))
         else:
             self._out += (b"PUB %b %b %d\r\n" % (subject, reply, size), payload, b"\r\n")

@@ -41,7 +41,7 @@ class Link(Protocol):
     def watch(self, on_lost: Callable[[], None], on_back: Callable[[], None]) -> None:
         """`on_back` runs when what is listened to is known to the broker again."""
 
-    def send(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+    def send(self, subject: bytes, payload: bytes, reply: bytes = b"", header: bytes = b"") -> None:
         """Publish. All that is sent in one loop tick leaves in one write. Raises Disconnected, PayloadOverLimit."""
 
     def before_flush(self, call: Callable[[], None]) -> None:

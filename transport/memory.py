@@ -36,7 +36,7 @@ class MemoryBroker:
         self._unix_offset_s = time.time() - now_s()
         self._interests: list[Interest] = []
         self._exact: dict[str, list[Interest]] = {}
-        self._inbox: deque[tuple[MemoryLink, bytes, bytes, bytes] | asyncio.Future[None]] = deque()
+        self._inbox: deque[tuple[MemoryLink, bytes, bytes, bytes, bytes] | asyncio.Future[None]] = deque()
         self._is_due = False
         self._turn = itertools.count()
         self._links: list[MemoryLink] = []
@@ -85,9 +85,9 @@ class MemoryBroker:
         self.api.tick()
 
     # ---------------------------------------------------------------- for links
-    def post(self, link: MemoryLink, subject: bytes, payload: bytes, reply: bytes) -> None:
+    def post(self, link: MemoryLink, subject: bytes, payload: bytes, reply: bytes, header: bytes) -> None:
         """Take a message; it is worked on in the next loop tick, in order."""
-        self._inbox.append((link, subject, payload, reply))
+        self._inbox.append((link, subject, payload, reply, header))
         self._soon()
 
     def mark(self, future: asyncio.Future[None]) -> None:
@@ -139,18 +139,18 @@ class MemoryBroker:
                 if not item.done():
                     item.set_result(None)
                 continue
-            link, subject, payload, reply = item
+            link, subject, payload, reply, header = item
             if link.is_up:
-                self._route(subject, payload, reply)
+                self._route(subject, payload, reply, header)
 
-    def _route(self, subject: bytes, payload: bytes, reply: bytes) -> None:
+    def _route(self, subject: bytes, payload: bytes, reply: bytes, header: bytes) -> None:
         if subject == b"$SYS.REQ.USER.INFO":
             now = datetime.fromtimestamp(self.now_s() + self._unix_offset_s, UTC).isoformat()
             self._send(reply, reply, b"", f'{{"server":{{"time":"{now}"}}}}'.encode(), b"")
             return
         if self.api.handle(subject, payload, reply):
             return
-        was_heard = self._send(subject, subject, reply, payload, b"")
+        was_heard = self._send(subject, subject, reply, payload, header)
         was_stored = self.api.publish(subject, payload, reply)
         if reply and not was_heard and not was_stored:
             self._send(reply, reply, b"", b"", b"NATS/1.0 503\r\n\r\n")

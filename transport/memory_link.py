@@ -51,13 +51,14 @@ class MemoryLink:
         """`on_back` runs when what is listened to is known to the broker again."""
         self._watchers.append((on_lost, on_back))
 
-    def send(self, subject: bytes, payload: bytes, reply: bytes = b"") -> None:
+    def send(self, subject: bytes, payload: bytes, reply: bytes = b"", header: bytes = b"") -> None:
         """Publish."""
         if not self.is_up:
             raise Disconnected("not connected to the broker")
-        if len(payload) > self.max_payload:
-            raise PayloadOverLimit(len(payload), self.max_payload)
-        self._broker.post(self, subject, bytes(payload), reply)
+        size = len(payload) + len(header)
+        if size > self.max_payload:
+            raise PayloadOverLimit(size, self.max_payload)
+        self._broker.post(self, subject, bytes(payload), reply, header)
 
     def before_flush(self, call: Callable[[], None]) -> None:
         """Call once, at the end of this tick."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from contract.messages import BlobRef
@@ -31,6 +31,7 @@ from transport.blobs import Blobs
 from transport.clock import ASK_EACH_S, ASK_SUBJECT, host_clock, observe_answer
 from transport.ensure import JetStream
 from transport.hand import Hand
+from transport.headers import OnHeaded, format_headers, parse_headers
 from transport.lane import PullLane, PullWindow
 from transport.link import Link, encode_subject
 from transport.mux import ACK_TIMEOUT_S, AckMux, RequestMux
@@ -116,6 +117,19 @@ class NatsTransport:
             callback(subject.decode(), reply.decode(), payload)
 
         return await self.link.listen(subject, on_raw, queue)
+
+    async def subscribe_with_headers(self, subject: str, callback: OnHeaded, queue: str = "") -> Subscription:
+        """Like `subscribe`, for the doors."""
+        encode_subject(subject)
+
+        def on_raw(subject: bytes, reply: bytes, payload: bytes, header: bytes) -> None:
+            callback(subject.decode(), reply.decode(), payload, parse_headers(header))
+
+        return await self.link.listen(subject, on_raw, queue)
+
+    def publish_with_headers(self, subject: str, payload: bytes, headers: Iterable[tuple[str, str]]) -> None:
+        """Like `publish`, for the doors."""
+        self.link.send(encode_subject(subject), payload, header=format_headers(headers))
 
     async def request(self, subject: str, payload: bytes, timeout_s: float) -> bytes:
         """The first answer."""
