@@ -87,7 +87,7 @@ def gateway(
         "gateway.http_port": ("--http-port", http_port),
         "gateway.metrics_port": ("--metrics-port", metrics_port),
     }
-    run_gateway(_load(config, sets, flags).settings.gateway)
+    raise typer.Exit(run_gateway(_load(config, sets, flags).settings.gateway))
 
 
 @app.command()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
+import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.broker import NoBinary
@@ -59,9 +62,18 @@ def commands(running: Running) -> tuple[str, str, str]:
     )
     return (
         f"curl -s {running.http_url}/v2/models/{EXAMPLE_MODEL}/infer -d {shlex.quote(body)}",
-        f"python -c {shlex.quote(code)}",
-        f"headrace infer {EXAMPLE_MODEL} --text {shlex.quote(EXAMPLE_TEXT)} --nats {running.broker_url}",
+        f"{program('python')} -c {shlex.quote(code)}",
+        f"{program('headrace')} infer {EXAMPLE_MODEL} --text {shlex.quote(EXAMPLE_TEXT)} --nats {running.broker_url}",
     )
+
+
+def program(name: str) -> str:
+    """How to call a program of this environment from the shell that started us: by name if the shell finds it."""
+    ours = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and Path(found).parent.resolve() == ours.parent.resolve():
+        return name
+    return str(ours.relative_to(Path.cwd())) if ours.is_relative_to(Path.cwd()) else str(ours)
 
 
 @contextlib.asynccontextmanager

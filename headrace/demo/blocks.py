@@ -19,6 +19,7 @@ from contract.tensors import Array
 from headrace.client import Client
 from headrace.cluster import look
 from headrace.demo.stage import Stage
+from headrace.up import program
 from transport.connection import connect
 from transport.settings import BrokerSettings
 
@@ -66,7 +67,7 @@ def _toxicity(stage: Stage) -> bool:
             stage.say.text(f"          {'toxic' if label else 'fine':<6} {score:6.1%} {took_ms:6.1f} ms   {text}")
             if label != is_toxic:
                 wrong.append(text)
-    stage.by_hand(f"headrace infer toxicity --text {shlex.quote(CHAT[1][0])}")
+    stage.by_hand(f"{program('headrace')} infer toxicity --text {shlex.quote(CHAT[1][0])}")
     return stage.verdict(wrong)
 
 
@@ -88,7 +89,7 @@ def _nearest(stage: Stage) -> bool:
     stage.say.text(f"          9 embeddings in {took_ms:.0f} ms")
     ids = json.dumps(tokens[0], separators=(",", ":"))
     ones = json.dumps([1] * len(tokens[0]), separators=(",", ":"))
-    stage.by_hand(f"headrace infer minilm --input input_ids={ids} --input attention_mask={ones}")
+    stage.by_hand(f"{program('headrace')} infer minilm --input input_ids={ids} --input attention_mask={ones}")
     return stage.verdict([] if ranked[0][1] == NEAREST else [f"{ranked[0][1]!r} came first, not {NEAREST!r}"])
 
 

@@ -1,0 +1,176 @@
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from contract.errors import InvalidInput, NotFound
+from headrace.launcher import Launcher
+from tests.support.running import FIXTURES, STOP_WITHIN_S, Running, headrace_up
+
+ONLY_ADD_SUB = ("--set", "worker.models=add_sub")
+X = np.arange(16, dtype=np.float32)[None]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with headrace_up(tmp_path_factory.mktemp("up"), FIXTURES, *ONLY_ADD_SUB) as up:
+        yield up
+
+
+def cli(running: Running, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command in the folder the launcher was started from; it finds the launcher by its note."""
+    command = [sys.executable, "-m", "headrace", *arguments]
+    environment = {"HEADRACE_UP__DATA_DIR": "data", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        command, cwd=running.data_dir.parent, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether all have ended within a generous time; zombies nobody waits for count as ended."""
+    end_s = time.monotonic() + STOP_WITHIN_S
+    left = processes
+    while left and time.monotonic() < end_s:
+        _, left = psutil.wait_procs(left, timeout=0.5)
+        left = [p for p in left if _lives(p)]
+    return not left
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def test_each_step_is_said_with_its_time(running: Running) -> None:
+    lines = running.output.splitlines()
+    steps = [line.split()[2] for line in lines if " s  " in line]
+    assert steps == ["broker", "gateway", "model"] or steps == ["broker", "model", "gateway"]
+    assert "\x1b" not in running.output
+
+
+def test_the_client_gets_arrays_for_arrays(running: Running) -> None:
+    with running.client() as client:
+        result = client.infer("add_sub", INPUT0=X, INPUT1=X)
+    assert np.array_equal(result.outputs["OUTPUT0"], X + X)
+    assert result.outputs["OUTPUT1"].tolist() == [[0.0] * 16]
+    assert result.version == "1"
+
+
+def test_the_client_raises_the_error_that_the_code_names(running: Running) -> None:
+    with running.client() as client:
+        with pytest.raises(NotFound):
+            client.infer("nobody", x=[1])
+        with pytest.raises(InvalidInput, match="INPUT9"):
+            client.infer("add_sub", INPUT9=X)
+        with pytest.raises(InvalidInput):
+            client.infer("add_sub", INPUT0=np.zeros((1, 3), np.float32), INPUT1=X)
+        assert client.is_ready()
+        assert client.is_ready("add_sub")
+        assert not client.is_ready("nobody")
+
+
+@pytest.mark.parametrize("over", [(), ("--nats",)], ids=["http", "nats"])
+def test_infer_finds_the_running_launcher(running: Running, over: tuple[str, ...]) -> None:
+    values = str([1.0] * 16)
+    nats = (*over, running.broker_url) if over else ()
+    answer = cli(running, "infer", "add_sub", "--input", f"INPUT0={values}", "--input", f"INPUT1={values}", *nats)
+    assert answer.stdout.splitlines() == [f"OUTPUT0  [{[2.0] * 16}]", f"OUTPUT1  [{[0.0] * 16}]"], answer.stderr
+
+
+def test_infer_over_nats_of_an_unknown_model_is_not_found(running: Running) -> None:
+    answer = cli(running, "infer", "nobody", "--text", "x", "--nats", running.broker_url)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("not-found: ")
+
+
+def test_models_lists_name_version_and_state(running: Running) -> None:
+    listed = cli(running, "models")
+    (row,) = [line for line in listed.stdout.splitlines() if "add_sub" in line]
+    assert row.split()[:5] == ["default", "add_sub", "1", "READY", "onnxruntime"]
+
+
+def test_status_shows_gateway_worker_queues_and_instances(running: Running) -> None:
+    shown = cli(running, "status")
+    assert shown.returncode == 0, shown.stderr
+    tables = [table.splitlines() for table in shown.stdout.strip().split("\n\n")]
+    assert [table[0].split()[0] for table in tables] == ["gateway", "worker", "group", "worker"]
+    assert len(tables[0]) == 2
+    assert str(running.workers()[0].pid) in tables[1][1].split()
+    assert {line.split()[3] for line in tables[2][1:]} == {"hi", "norm"}
+    assert tables[3][1].split()[1:3] == ["add_sub", "1"]
+
+
+def test_doctor_finds_nothing_bad_while_it_runs(running: Running) -> None:
+    found = cli(running, "doctor", str(FIXTURES / "add_sub" / ".."), "--set", "worker.models=add_sub")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert f"{running.broker_url} answers" in found.stdout
+    assert "ms from this machine's" in found.stdout
+
+
+def test_a_second_launcher_on_the_same_folder_is_refused_and_harms_nobody(running: Running) -> None:
+    refused = cli(running, "up", str(FIXTURES), "--data-dir", "data", *ONLY_ADD_SUB)
+    assert refused.returncode == 1
+    assert f"(pid {running.process.pid}" in refused.stdout
+    with running.client() as client:
+        assert client.is_ready("add_sub")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
+def test_a_signal_stops_everything_in_order(number: signal.Signals, tmp_path: Path) -> None:
+    with headrace_up(tmp_path, FIXTURES, *ONLY_ADD_SUB) as up:
+        family = up.processes()
+        assert len(family) >= 5  # launcher, broker, gateway, pool, worker
+        assert up.stop(number) == 0
+        assert gone(family)
+        assert not (up.data_dir / "run.json").exists()
+        assert "no process is left" in up.output
+
+
+def test_kill_9_of_the_launcher_leaves_no_process(tmp_path: Path) -> None:
+    with headrace_up(tmp_path, FIXTURES, *ONLY_ADD_SUB) as up:
+        family = up.processes()
+        up.stop(signal.SIGKILL)
+        assert gone(family)
+
+
+@pytest.mark.parametrize("part", ["gateway.app", "workers.pool", "nats-server"])
+def test_the_death_of_a_part_ends_all_and_says_which(part: str, tmp_path: Path) -> None:
+    with headrace_up(tmp_path, FIXTURES, *ONLY_ADD_SUB) as up:
+        family = up.processes()
+        up.part(part).kill()
+        assert up.process.wait(STOP_WITHIN_S) == 1
+        assert gone(family)
+        assert "ended with code -9" in up.output
+
+
+def test_a_taken_port_is_said_and_another_used(tmp_path: Path) -> None:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        with headrace_up(tmp_path, FIXTURES, *ONLY_ADD_SUB, "--http-port", str(port)) as up:
+            assert f"{port} is taken, HTTP uses " in up.output
+            assert not up.http_url.endswith(f":{port}")
+            with up.client() as client:
+                assert client.is_ready()
+
+
+def test_a_model_that_cannot_load_ends_up_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "repo" / "broken" / "1").mkdir(parents=True)
+    (tmp_path / "repo" / "broken" / "config.pbtxt").write_text('backend: "onnxruntime"\nmax_bach_size: 4\n')
+    command = [sys.executable, "-m", "headrace", "up", "repo", "--data-dir", "data", "--broker-port", "0"]
+    command += ["--http-port", "0", "--metrics-port", "0"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False)
+    assert ended.returncode == 1
+    assert "no model could be loaded" in ended.stdout
+    assert "max_bach_size" in ended.stdout
+    assert Launcher.__name__ not in ended.stderr, "a traceback"
