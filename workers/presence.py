@@ -94,7 +94,7 @@ class Presence:
     async def ask_cancels(self) -> None:
         """Learn what gateways have cancelled and whether they live; takes 100 ms whoever answers."""
         inbox = self._transport.new_inbox("c")
-        subscription = await self._transport.subscribe(inbox, self._on_cancel)
+        subscription = await self._transport.subscribe(inbox, self._on_open_cancels)
         try:
             self._transport.publish(subjects.open_cancels_subject(self._group), b"", inbox)
             self._transport.publish(subjects.ASK_BEATS, b"")
@@ -177,6 +177,10 @@ class Presence:
     def _came_back(self) -> None:
         self._pardon()
         self.beat()
+
+    def _on_open_cancels(self, subject: str, reply: str, payload: bytes) -> None:
+        if payload:  # an empty one is the broker's: no gateway is there
+            self._on_cancel(subject, reply, payload)
 
     def _on_cancel(self, _subject: str, _reply: str, payload: bytes) -> None:
         try:

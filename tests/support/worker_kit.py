@@ -20,6 +20,7 @@ from workers.repository.scan import ModelEntry
 from workers.settings import WorkerSettings
 
 WAIT_S = 20.0
+POLL_S = 0.002
 
 
 class Double:
@@ -87,9 +88,11 @@ class Running:
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
         """Wait until something is true that no event tells."""
-        async with asyncio.timeout(timeout_s):
-            while not holds():
-                await asyncio.sleep(0.002)
+        for _ in range(int(timeout_s / POLL_S)):
+            if holds():
+                return
+            await asyncio.sleep(POLL_S)
+        raise AssertionError("it did not become true")
 
     async def beat(self, holds: Callable[[WorkerBeat], bool], timeout_s: float = WAIT_S) -> WorkerBeat:
         """The first heartbeat from now on, or the last one, for which `holds`."""
