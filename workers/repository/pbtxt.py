@@ -93,6 +93,15 @@ def with_defaults(config: Mapping[str, Any]) -> TritonConfig:
     return _to_json(_to_message(config), with_defaults=True)
 
 
+def without_defaults(config: Mapping[str, Any]) -> TritonConfig:
+    """`config` with only the fields that say something.
+
+    Raises:
+        ConfigRefused: a field or value that Triton's ModelConfig doesn't have.
+    """
+    return _to_json(_to_message(config), with_defaults=False)
+
+
 @cache
 def _message_class() -> Any:
     from tritonclient.grpc import model_config_pb2
