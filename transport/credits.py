@@ -59,7 +59,7 @@ class CreditBook:
 
     def ask(self, now_s: float) -> int:
         """How many messages to ask for now; they count as open from here on. 0 above half of what is wanted."""
-        wanted = self._wanted()
+        wanted = self.wanted()
         missing = wanted - self.num_open
         if missing <= 0 or self.num_open > wanted // 2:
             return 0
@@ -69,6 +69,18 @@ class CreditBook:
         self.num_open += missing
         self._pulls.append((now_s + LAPSE_S, missing))
         return missing
+
+    def wanted(self) -> int:
+        """How many credits should be open now."""
+        window = self._window
+        held = window.rows_always_open if self.is_always_open else window.rows_in_hand
+        free = window.max_rows - held
+        if free <= 0:
+            return 0
+        room = math.ceil(free / self.rows_per_message)
+        if not self.is_always_open:
+            room -= sum(b.num_open for b in window.books if b is not self and not b.is_always_open)
+        return max(1, min(room, self._ramp))
 
     def arrived(self) -> None:
         """A message came."""
@@ -114,14 +126,3 @@ class CreditBook:
         self.forget()
         if self in self._window.books:
             self._window.books.remove(self)
-
-    def _wanted(self) -> int:
-        window = self._window
-        held = window.rows_always_open if self.is_always_open else window.rows_in_hand
-        free = window.max_rows - held
-        if free <= 0:
-            return 0
-        room = math.ceil(free / self.rows_per_message)
-        if not self.is_always_open:
-            room -= sum(b.num_open for b in window.books if b is not self and not b.is_always_open)
-        return max(1, min(room, self._ramp))

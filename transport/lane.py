@@ -18,6 +18,7 @@ from typing import Final
 
 import structlog
 
+from contract.deadline import BrokerClock
 from contract.streams import (
     ACK_WAIT_S,
     NS_PER_S,
@@ -29,8 +30,9 @@ from contract.streams import (
 )
 from contract.subjects import LaneAddress
 from transport.base import Disconnected, OnDelivery, TransportError
+from transport.clock import observe_stored
 from transport.credits import CreditBook, RowWindow
-from transport.hand import IN_PROGRESS, Hand, Held
+from transport.hand import IN_PROGRESS, Hand, Held, ack_fields
 from transport.link import Link, Listening, header_field, status_of
 
 SILENT_S: Final = 2 * PULL_HEARTBEAT_S + 0.25
@@ -87,6 +89,7 @@ class PullLane:
         *,
         on_delivery: OnDelivery,
         ensure: Ensure,
+        clock: BrokerClock,
         now_s: Callable[[], float],
         is_always_open: bool,
     ) -> None:
@@ -97,6 +100,7 @@ class PullLane:
         self._spec = spec = lane_consumer(address)
         self._on_delivery = on_delivery
         self._ensure = ensure
+        self._clock = clock
         self._now_s = now_s
         self._book = CreditBook(window, is_always_open=is_always_open)
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{spec.stream}.{spec.name}".encode()
@@ -111,6 +115,7 @@ class PullLane:
         self._is_over_limit = False
         self._is_stale = False
         self._heard_s = now_s()
+        self._last_ack = b""
         self._recovery: asyncio.Task[None] | None = None
         self._pause_s = 0.0
         """Before the next look for the consumer: none at first, more each time until it serves a pull."""
@@ -173,6 +178,9 @@ class PullLane:
             return
         self._is_over_limit = False
         self._book.tick(now_s)
+        if self._last_ack:
+            observe_stored(self._clock, int(ack_fields(self._last_ack)[3]) / NS_PER_S, self._heard_s)
+            self._last_ack = b""
         if self._is_sure and self._book.num_open and now_s - self._heard_s > SILENT_S:
             log.info("consumer is silent", consumer=self._spec.name, silent_s=round(now_s - self._heard_s, 2))
             self.recover()
@@ -249,6 +257,7 @@ class PullLane:
             return
         self._heard_s = self._now_s()
         self._pause_s = 0.0
+        self._last_ack = reply
         self._book.arrived()
         delivery = Held(self._hand, self._send_bound, reply, subject.decode(), payload)
         self._hand.held[delivery] = None

@@ -200,6 +200,7 @@ class NatsTransport:
             address,
             on_delivery=on_delivery,
             ensure=self._streams.ensure_lane,
+            clock=self.clock,
             now_s=self._now_s,
             is_always_open=is_always_open,
         )

@@ -17,6 +17,8 @@ from transport.link import OnRaw
 
 MAX_CONTROL_LINE: Final = 64 * 1024
 """A line without an end beyond this is no NATS. INFO of a large cluster takes some kilobytes."""
+MAX_MESSAGE_BYTES: Final = 65 * 1024 * 1024
+"""nats-server's own highest max_payload, with room for headers."""
 _MSG: Final = ord("M")
 _HMSG: Final = ord("H")
 
@@ -90,7 +92,9 @@ class Parser:
             fields = data[at + 4 + has_header : eol].split(b" ")
             body = eol + 2
             end = body + int(fields[-1])
-            if end + 2 > size:
+            if not body <= end <= size - 2:
+                if not body <= end <= body + MAX_MESSAGE_BYTES:
+                    raise BadProtocol(f"a message of {end - body} bytes")
                 self._chunks = [data[at:]]
                 self._have = size - at
                 self._need = end + 2 - at
