@@ -7,8 +7,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from contract.errors import HeadraceError, InvalidInput, Unavailable, from_wire
 from contract.subjects import DoorAddress
+from contract.tensors import Array
 from headrace.client import Client
 from headrace.oip import InputSpec, Result, as_tensor, decode_answer, encode_json
 
@@ -97,13 +100,18 @@ def _error(found: Mapping[str, Any]) -> HeadraceError:
 
 def lines_of(result: Result, *, as_json: bool) -> Iterable[str]:
     """An answer as JSON, or a line per output."""
-    plain = {name: _plain(array.tolist()) for name, array in result.outputs.items()}
+    plain = {name: _plain(_shortest(array).tolist()) for name, array in result.outputs.items()}
     if as_json:
         yield json.dumps({"model": result.model, "version": result.version, "id": result.id, "outputs": plain})
         return
     width = max((len(name) for name in plain), default=0)
     for name, values in plain.items():
         yield f"{name:<{width}}  {json.dumps(values, ensure_ascii=False)}"
+
+
+def _shortest(array: Array) -> Array:
+    """Small floats as the shortest numbers that mean them: 0.1, not 0.10000000149011612."""
+    return array.astype(str).astype(np.float64) if array.dtype in (np.float16, np.float32) else array
 
 
 def _plain(value: Any) -> Any:

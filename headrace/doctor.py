@@ -221,7 +221,7 @@ def memory_finding(limit: int, reserved: int, who: str) -> Finding:
 
 def clock_finding(offset_s: float) -> Finding:
     """How far the broker's clock is from ours."""
-    text = f"the broker's clock is {offset_s * 1000:+.0f} ms from this machine's"
+    text = f"the broker's clock is {round(offset_s * 1000)} ms from this machine's"
     if abs(offset_s) > MAX_CLOCK_OFFSET_S:
         return Finding("bad", "clock", f"{text}: run a time service (chrony, systemd-timesyncd) on both")
     return Finding("good", "clock", text)

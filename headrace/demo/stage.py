@@ -29,7 +29,7 @@ class Stage:
 
     def by_hand(self, command: str) -> None:
         """End a block with the one command that does it while `make up` runs."""
-        self.say.text(f"          by hand: {command}")
+        self.say.text(f"          by hand, while `make up` runs: {command}")
 
     def verdict(self, wrong: list[str]) -> bool:
         """Whether a block was right; what was wrong is said."""
