@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -52,10 +53,16 @@ class GatewaySettings(BaseModel):
     max_request_bytes: int = Field(
         default=128 * 1024 * 1024, ge=1024, description="Largest HTTP body, bytes; more is refused with 413."
     )
+    max_json_bytes: int = Field(
+        default=16 * 1024 * 1024,
+        ge=1024,
+        description="Largest JSON part of a request, bytes; more is refused with 413. Large tensors belong in binary form.",
+    )
     max_held_bytes: int = Field(
         default=1024 * 1024 * 1024, ge=1024 * 1024, description="Bytes of accepted requests held at once; more is 503."
     )
     drain_timeout_s: float = Field(
         default=30.0, ge=0, le=600, description="How long a stopping gateway finishes what it accepted, seconds."
     )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level logged.")
     broker: BrokerSettings = Field(default=BrokerSettings(), description="The message broker.")

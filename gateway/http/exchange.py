@@ -1,0 +1,195 @@
+"""One infer request from its headers to its answer: receive, submit, respond. The connection is protocol.py's.
+
+    head → body … → begin → core.submit → done → respond
+                         ↘ refused ↗          ↘ caller left: nothing is written
+
+It stands in `HttpToolsProtocol.cycle` where uvicorn has its ASGI cycle, and has the attributes that one is asked for.
+
+Invariants: exactly one response is written, or none where the caller left first (tests/integration/test_http_raw.py).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+import structlog
+
+from contract.deadline import parse_timeout_ms
+from contract.errors import HeadraceError, InternalError
+from gateway.core import Answer, InferRequest, Outcome, Pending
+from gateway.http import headers as h
+from gateway.http.counters import OK
+from gateway.http.doorway import Doorway
+from gateway.http.errors import error_body, error_head
+from gateway.http.paths import ModelPath
+from gateway.oip.binary import header_length
+from gateway.oip.decode import decode
+from gateway.oip.encode import EncodedAnswer, encode
+from gateway.oip.request import JSON_FORM, OutputForm
+
+_log = structlog.get_logger("gateway.http")
+_monotonic = time.monotonic
+
+
+class _NoEvent:
+    """uvicorn sets its cycle's event when the connection goes; nobody waits for ours."""
+
+    def set(self) -> None:
+        """Nothing to wake."""
+
+
+NO_EVENT: Final = _NoEvent()
+
+
+class Line(Protocol):
+    """The connection, as an exchange sees it."""
+
+    def respond(self, exchange: Exchange, head: bytes, parts: list[bytes | memoryview], num_bytes: int) -> None:
+        """Write the response; `head` ends before content-length."""
+
+
+class Exchange:
+    """One infer request on one connection."""
+
+    __slots__ = (
+        "_began_s",
+        "_caller_id",
+        "_doorway",
+        "_form",
+        "_line",
+        "_model",
+        "_pending",
+        "body",
+        "disconnected",
+        "error",
+        "error_status",
+        "found",
+        "is_received",
+        "is_turn",
+        "keep_alive",
+        "message_event",
+        "path",
+        "request_id",
+        "response_complete",
+        "wants_continue",
+    )
+
+    def __init__(self, line: Line, doorway: Doorway, path: ModelPath | None, *, keep_alive: bool) -> None:
+        self._line = line
+        self._doorway = doorway
+        self.path = path
+        self.keep_alive = keep_alive
+        self.found: h.Found = {}
+        self.body: bytes | bytearray = b""
+        self.error: HeadraceError | None = None
+        """Found wrong before the body was complete; told when it is, so that the connection stays usable."""
+        self.error_status = 0
+        self.request_id = ""
+        self.is_received = False
+        self.is_turn = False
+        self.wants_continue = False
+        self.response_complete = False
+        self.disconnected = False
+        self.message_event = NO_EVENT
+        self._began_s = 0.0
+        self._model = ""
+        self._caller_id = ""
+        self._form: OutputForm = JSON_FORM
+        self._pending: Pending | None = None
+
+    def begin(self) -> None:
+        """The request is complete and it is its turn: decode it and hand it to the core, or refuse it."""
+        doorway = self._doorway
+        self._began_s = _monotonic()
+        doorway.counters.num_in_flight += 1
+        echoed = h.request_id(self.found)
+        self.request_id = doorway.new_request_id() if echoed is None else echoed.decode()
+        try:
+            if self.error is not None:
+                raise self.error
+            self._submit()
+        except HeadraceError as e:
+            self._done(e)
+        except Exception:  # noqa: BLE001 - whatever a request does to us, its caller gets an answer and the door stays up
+            _log.exception("request-broke-the-door", request_id=self.request_id)
+            self._done(InternalError(f"internal error, request {self.request_id}"))
+
+    def abandon(self) -> None:
+        """The caller left."""
+        self.disconnected = True
+        self.body = b""
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def _submit(self) -> None:
+        doorway, found = self._doorway, self.found
+        assert self.path is not None
+        principal = doorway.identify(h.text(found, h.AUTHORIZATION))
+        timeout_ms = parse_timeout_ms(
+            h.text(found, h.TIMEOUT), default_ms=doorway.default_timeout_ms, max_ms=doorway.max_timeout_ms
+        )
+        target = doorway.core.resolve(principal, h.text(found, h.SERVICE) or "", self.path.model, self.path.version)
+        self._model = self.path.model
+        length = header_length([found[h.INFERENCE_LENGTH].decode("latin-1")]) if h.INFERENCE_LENGTH in found else None
+        decoded = decode(self.body, length, target.card, max_json_bytes=doorway.max_json_bytes)
+        self.body = b""
+        self._caller_id, self._form = decoded.caller_id, decoded.form
+        request = InferRequest(
+            principal,
+            self.request_id,
+            decoded.caller_id,
+            decoded.rows,
+            decoded.heads,
+            decoded.data,
+            self._began_s + timeout_ms / 1000,
+            decoded.sizes,
+            decoded.priority,
+            decoded.queue_timeout_us,
+            decoded.outputs,
+            decoded.parameters,
+            h.traceparent(found),
+            decoded.payload_bytes,
+        )
+        pending = doorway.core.submit(target, request, self._done)
+        if not self.response_complete:
+            self._pending = pending
+
+    def _done(self, outcome: Outcome) -> None:
+        """The one end, called by the core or by ourselves."""
+        assert not self.response_complete, "a request ends once"
+        self._pending = None
+        self.body = b""
+        if isinstance(outcome, Answer):
+            try:
+                encoded = encode(outcome, self._caller_id, self._form)
+            except HeadraceError as e:
+                outcome = e
+            except Exception:  # noqa: BLE001 - as in begin
+                _log.exception("answer-broke-the-door", request_id=self.request_id)
+                outcome = InternalError(f"internal error, request {self.request_id}")
+            else:
+                self._end(OK)
+                self._line.respond(self, *self._answer_head(encoded))
+                return
+        self._end(outcome.code)
+        body = error_body(outcome)
+        head = b"%bx-request-id: %b\r\n" % (error_head(outcome, self.error_status), self.request_id.encode())
+        self._line.respond(self, head, [body], len(body))
+
+    def _end(self, code: str) -> None:
+        self.response_complete = True
+        counters = self._doorway.counters
+        counters.num_in_flight -= 1
+        counters.ended(self._model, code, _monotonic() - self._began_s)
+
+    def _answer_head(self, encoded: EncodedAnswer) -> tuple[bytes, list[bytes | memoryview], int]:
+        request_id = self.request_id.encode()
+        if encoded.header_length is None:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: %b\r\n" % request_id
+        else:
+            head = (
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n"
+                b"inference-header-content-length: %d\r\nx-request-id: %b\r\n" % (encoded.header_length, request_id)
+            )
+        return head, encoded.parts, encoded.num_bytes

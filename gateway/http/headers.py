@@ -1,0 +1,83 @@
+"""The few request headers the infer route reads, each given once. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from contract.errors import InvalidInput
+from gateway.oip.binary import HEADER
+
+AUTHORIZATION: Final = b"authorization"
+CONNECTION: Final = b"connection"
+CONTENT_ENCODING: Final = b"content-encoding"
+CONTENT_LENGTH: Final = b"content-length"
+INFERENCE_LENGTH: Final = HEADER.lower().encode()
+REQUEST_ID: Final = b"x-request-id"
+SERVICE: Final = b"headrace-service"
+TIMEOUT: Final = b"headrace-timeout-ms"
+TRACEPARENT: Final = b"traceparent"
+
+_READ: Final = frozenset(
+    {
+        AUTHORIZATION,
+        CONNECTION,
+        CONTENT_ENCODING,
+        CONTENT_LENGTH,
+        INFERENCE_LENGTH,
+        REQUEST_ID,
+        SERVICE,
+        TIMEOUT,
+        TRACEPARENT,
+    }
+)
+_LENIENT: Final = frozenset({CONNECTION, REQUEST_ID, TRACEPARENT})
+"""A second copy of these changes nothing that matters; the first one counts."""
+_REQUEST_ID = re.compile(rb"[!-~]{1,128}\Z")
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+
+Found = dict[bytes, bytes]
+
+
+def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Found:
+    """Values of the headers we read, by lower-case name.
+
+    Raises:
+        InvalidInput: two copies of a header that may be there once, or an encoded body.
+    """
+    found: Found = {}
+    for name, value in headers:
+        if name in _READ:
+            if name not in found:
+                found[name] = value
+            elif name not in _LENIENT:
+                raise InvalidInput(f"header {_spelt(name)} is given more than once")
+    encoding = found.get(CONTENT_ENCODING)
+    if encoding is not None and encoding.strip().lower() not in (b"", b"identity"):
+        raise InvalidInput(
+            f"Content-Encoding {encoding[:64].decode('latin-1')!r} is not supported, send the body as it is"
+        )
+    return found
+
+
+def text(found: Found, name: bytes) -> str | None:
+    """A header's value as text, or None where it did not come."""
+    value = found.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def request_id(found: Found) -> bytes | None:
+    """The caller's `x-request-id` if it may be echoed: 1 to 128 printable ASCII characters without spaces."""
+    value = found.get(REQUEST_ID)
+    return value if value is not None and _REQUEST_ID.match(value) else None
+
+
+def traceparent(found: Found) -> str:
+    """The caller's W3C trace context; empty where there is none that is well-formed."""
+    value = found.get(TRACEPARENT)
+    return value.decode() if value is not None and _TRACEPARENT.match(value) else ""
+
+
+def _spelt(name: bytes) -> str:
+    return HEADER if name == INFERENCE_LENGTH else name.decode().title()
