@@ -49,7 +49,7 @@ class TritonPythonModel:
             time.sleep(self._sleep_s)
         if self._is_asked_to("raise_when_first", requests):
             raise ValueError(f"a row begins with {self._parameters['raise_when_first']}")
-        return [self._response(request, num, sum(rows)) for request, num in zip(requests, rows)]
+        return [self._response(request, num, sum(rows)) for request, num in zip(requests, rows, strict=True)]
 
     def _response(self, request, num_rows, num_all_rows):
         if self._is_asked_to("error_when_first", [request]):
@@ -84,7 +84,7 @@ class TritonPythonModel:
             "unix_s": time.time(),
         }
         # One write on a descriptor in append mode: lines of several processes don't mix.
-        fd = os.open(os.path.join(folder, f"{self._name}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        fd = os.open(f"{folder}/{self._name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             os.write(fd, (json.dumps(line) + "\n").encode())
         finally:
