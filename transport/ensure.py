@@ -20,7 +20,6 @@ from transport.mux import NO_STREAM, RequestMux
 
 API_TIMEOUT_S: Final = 5.0
 NO_CONSUMER: Final = 10014
-STREAM_DIFFERS: Final = 10058
 CONSUMER_EXISTS: Final = 10148
 
 _encode = msgspec.json.Encoder().encode
@@ -48,11 +47,16 @@ class JetStream:
         try:
             answer = await self._call(f"STREAM.CREATE.{spec.name}", spec.to_api())
         except ApiFailure as e:
-            if e.err_code != STREAM_DIFFERS:
-                raise
-            answer = await self._call(f"STREAM.INFO.{spec.name}")
+            # Not only when it differs: nats-server looks for room before it sees that nothing is to be created.
+            answer = await self._existing(spec.name, e)
         _compare(f"stream {spec.name}", spec.to_api(), answer["config"])
         self._streams[spec.name] = spec
+
+    async def _existing(self, name: str, refusal: ApiFailure) -> dict[str, Any]:
+        try:
+            return await self._call(f"STREAM.INFO.{name}")
+        except ApiFailure as e:
+            raise (refusal if e.err_code == NO_STREAM else e) from None
 
     async def ensure_consumer(self, spec: ConsumerSpec) -> str:
         """Likewise; returns when it was created, which tells it from an earlier one of the same name."""
