@@ -117,6 +117,7 @@ class Dispatch:
             monotonic=monotonic,
         )
         self.num_unreadable_replies = 0
+        self._is_draining = False
         self._replies: Subscription | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -132,10 +133,15 @@ class Dispatch:
         await self.presence.start()
         self._ticker = self._loop.create_task(self._tick())
 
+    def begin_drain(self) -> None:
+        """Say that this gateway is going: unready from now on, but what still comes is still served."""
+        self._is_draining = True
+        self.presence.say(state="draining")
+
     async def drain(self, timeout_s: float) -> int:
         """Take nothing new, finish what was accepted; returns how many were still open at the end."""
+        self.begin_drain()
         self.admission.close(Draining, "this gateway is shutting down")
-        self.presence.say(state="draining")
         try:
             async with asyncio.timeout(timeout_s):
                 while len(self.inflight):
@@ -146,23 +152,25 @@ class Dispatch:
         return len(self.inflight)
 
     async def close(self) -> None:
-        """End what is still open with Draining, then stop. The transport stays the caller's to close."""
+        """End what is still open with Draining, then stop; again is fine. The transport stays the caller's to close."""
         self.admission.close(Draining, "this gateway is shutting down")
         for entry in list(self.inflight.entries()):
             self.inflight.end(entry, Draining("this gateway shut down before the answer was there"))
         self.cancels.flush()
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
+        ticker, self._ticker = self._ticker, None
+        if ticker is not None:
+            ticker.cancel()
+            await asyncio.gather(ticker, return_exceptions=True)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
         await self.recovery.close()
         await self.payloads.close()
         await self.presence.close()
-        if self._replies is not None:
+        replies, self._replies = self._replies, None
+        if replies is not None:
             try:
-                await self._replies.unsubscribe()
+                await replies.unsubscribe()
             except TransportError as e:
                 log.debug("unsubscribe-failed", error=str(e))
 
@@ -171,7 +179,7 @@ class Dispatch:
     @property
     def is_ready(self) -> bool:
         """See `Core.is_ready`."""
-        return self._transport.is_connected and self.recovery.is_complete and self.admission.closed_with is None
+        return self._transport.is_connected and self.recovery.is_complete and not self._is_draining
 
     def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
         """See `Core.resolve`."""

@@ -138,7 +138,8 @@ class Presence:
         """Say goodbye by silence."""
         for task in list(self._probing.values()):
             task.cancel()
-        for subscription in self._subscriptions:
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
             try:
                 await subscription.unsubscribe()
             except TransportError:

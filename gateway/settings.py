@@ -56,7 +56,7 @@ class GatewaySettings(BaseModel):
     max_json_bytes: int = Field(
         default=16 * 1024 * 1024,
         ge=1024,
-        description="Largest JSON part of a request, bytes; more is refused with 413. Large tensors belong in binary form.",
+        description="Largest JSON part of a request, bytes; more is 413. Large tensors belong in binary form.",
     )
     max_held_bytes: int = Field(
         default=1024 * 1024 * 1024, ge=1024 * 1024, description="Bytes of accepted requests held at once; more is 503."

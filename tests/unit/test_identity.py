@@ -110,3 +110,10 @@ def test_without_keys_the_doors_may_not_bind_elsewhere(host: str, path: Path) ->
     with pytest.raises(IdentityError, match="tenants_file"):
         check_binding(host, Identity(None))
     check_binding(host, load_identity(path))
+
+
+def test_the_example_file_runs_as_it_is() -> None:
+    identity = load_identity(Path(__file__).parents[2] / "configs/examples/tenants.yaml")
+    web = identity.identify("Bearer acme-example-key")
+    assert (web.tenant, web.key_id, web.highest_lane, web.roles) == ("acme", "web", "hi", {"infer"})
+    assert identity.identify("Bearer backfill-example-key").roles == {"infer", "batch"}
