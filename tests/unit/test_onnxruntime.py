@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +15,11 @@ from onnx import TensorProto as Onnx
 from onnx import helper
 
 from contract.errors import InvalidInput, ModelFailed
+from contract.model_config import InstanceGroup
 from contract.tensors import NUMPY_TYPES
 from workers.backends import onnxruntime as backend
 from workers.backends.base import InstanceSource, LoadFailed
+from workers.backends.ort_options import ort_options
 from workers.backends.registry import load_instance
 from workers.repository import pbtxt
 from workers.repository.convert import to_model_config
@@ -330,3 +334,30 @@ def test_a_missing_provider_is_named_with_what_installs_it(tmp_path, monkeypatch
     reason = why_not(tmp_path, text)
     assert f"the config asks for {provider}, this onnxruntime has CPUExecutionProvider" in reason
     assert extra in reason
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "BF16", "BOOL"])
+def test_inputs_and_outputs_that_are_bound_give_the_same_answer(tmp_path: Path, datatype: str) -> None:
+    """The path of a GPU instance, on a session that runs on the CPU."""
+    write_identity(tmp_path, datatype)
+    cpu = source(tmp_path)
+    bound = dataclasses.replace(cpu, group=InstanceGroup(kind="KIND_GPU", gpus=(0,)))
+    instance = backend.OnnxInstance(bound, load(tmp_path)._session, ort_options(cpu))
+    for rows in (2, 1, 3):
+        array = np.ones((rows, 2), NUMPY_TYPES[datatype])
+        found = instance.run({"X": array}, ["Y"])["Y"]
+        assert (found.dtype, found.tolist()) == (array.dtype, array.tolist())
+
+
+@pytest.mark.gpu
+def test_a_gpu_instance_adds_and_subtracts(tmp_path: Path) -> None:
+    import onnxruntime
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime has no CUDA provider")
+    shutil.copytree(FIXTURES / "add_sub", tmp_path / "add_sub")
+    config = tmp_path / "add_sub" / "config.pbtxt"
+    config.write_text(config.read_text(encoding="utf-8").replace("KIND_CPU", "KIND_GPU"), encoding="utf-8")
+    instance = load_instance(next(instance_sources(read_model(tmp_path / "add_sub"), "1")))
+    a, b = np.arange(32, dtype=np.float32).reshape(2, 16), np.ones((2, 16), np.float32)
+    np.testing.assert_array_equal(instance.run({"INPUT0": a, "INPUT1": b}, ["OUTPUT1"])["OUTPUT1"], a - b)

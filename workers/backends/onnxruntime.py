@@ -33,7 +33,8 @@ _BFLOAT16: Final = 16
 _MAX_ERROR_CHARS: Final = 400
 
 _sessions: weakref.WeakValueDictionary[tuple[object, ...], Any] = weakref.WeakValueDictionary()
-_sessions_lock = threading.Lock()
+_loading: weakref.WeakValueDictionary[tuple[object, ...], threading.Lock] = weakref.WeakValueDictionary()
+_loading_lock = threading.Lock()
 
 
 def load(source: InstanceSource) -> ModelInstance:
@@ -54,9 +55,9 @@ def load(source: InstanceSource) -> ModelInstance:
     return OnnxInstance(source, session, options)
 
 
-def is_complete(triton: TritonConfig, version_dir: Path) -> bool:
+def is_complete(triton: TritonConfig, version_dir: Path) -> bool:  # noqa: ARG001 - the Protocol's
     """Whether the config needs nothing from the graph."""
-    return bool(triton.get("input")) and bool(triton.get("output")) and version_dir.is_dir()
+    return bool(triton.get("input")) and bool(triton.get("output"))
 
 
 def complete(triton: TritonConfig, model_dir: Path, version: str) -> TritonConfig:
@@ -182,7 +183,10 @@ def _shared_session(path: Path, options: OrtOptions) -> Any:
     except OSError as error:
         raise LoadFailed(f"{path.parent.name}/{path.name}: {error.strerror}") from None
     key = (str(path), state.st_ino, state.st_mtime_ns, state.st_size, options)
-    with _sessions_lock:
+    with _loading_lock:
+        # One lock per session: models that have nothing in common load side by side.
+        lock = _loading.setdefault(key, threading.Lock())
+    with lock:
         session = _sessions.get(key)
         if session is None:
             session = _sessions[key] = _new_session(path, options)
