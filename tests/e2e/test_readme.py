@@ -116,9 +116,9 @@ def test_a_command_beside_make_up_prints_what_the_readme_shows(example: Example,
     assert printed.returncode == 0, printed.stdout + printed.stderr
     assert printed.stdout.strip()
     if example.shown:
-        shown = "\n".join(example.shown) + "\n"
-        assert NUMBER.sub("N", printed.stdout) == NUMBER.sub("N", shown)
-        assert numbers(printed.stdout) == pytest.approx(numbers(shown), abs=1e-4), "another processor rounds otherwise"
+        text, shown = printed.stdout.rstrip("\n"), "\n".join(example.shown)
+        assert NUMBER.sub("N", text) == NUMBER.sub("N", shown)
+        assert numbers(text) == pytest.approx(numbers(shown), abs=1e-4), "another processor rounds otherwise"
 
 
 def test_a_repository_of_ones_own_is_checked_and_served(tmp_path: Path) -> None:

@@ -1,8 +1,17 @@
+import re
 from pathlib import Path
 
+import pytest
+import yaml
+
+from contract.streams import MIB
+from headrace.broker import reserved_bytes
 from headrace.config import docs
+from headrace.config.environment import parse_environment
 from headrace.config.load import check_file
+from headrace.config.resolve import resolve
 from headrace.config.settings import HeadraceSettings
+from transport.settings import BrokerSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,3 +26,36 @@ def test_the_example_file_is_what_the_settings_say() -> None:
 
 def test_the_example_file_changes_nothing() -> None:
     assert check_file(ROOT / docs.EXAMPLE).settings == HeadraceSettings()
+
+
+def test_the_compose_file_gives_settings_that_exist() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert set(services) == {"nats", "gateway", "worker"}
+    for service in services.values():
+        resolve([parse_environment(service.get("environment", {}))])
+        for volume in service.get("volumes", []):
+            for path in re.findall(r"\./[^:}]+", volume):
+                assert (ROOT / path).exists(), path
+
+
+def test_the_compose_broker_has_room_for_what_the_streams_reserve() -> None:
+    text = (ROOT / "deploy/nats-server.conf").read_text()
+    assert "max_memory_store: 1GB" in text
+    assert reserved_bytes(BrokerSettings()) < 10**9
+    assert f"{reserved_bytes(BrokerSettings()) // MIB} MiB" in text
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in ("README.md", "subjects.md", "examples/README.md") if (ROOT / p).exists()]
+    + [f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")],
+)
+def test_links_lead_to_files_of_the_repository(page: str) -> None:
+    for target in LINK.findall((ROOT / page).read_text()):
+        if "://" not in target:
+            found = ((ROOT / page).parent / target).resolve()
+            assert found.exists(), target
+            assert found.is_relative_to(ROOT), target
