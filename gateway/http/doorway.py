@@ -23,7 +23,7 @@ class Doorway:
         self.core = core
         self.identify = identify
         self.counters = DoorCounters()
-        self.default_timeout_ms = settings.default_timeout_ms
+        self.default_timeout_s = min(settings.default_timeout_ms, settings.max_timeout_ms) / 1000
         self.max_timeout_ms = settings.max_timeout_ms
         self.max_request_bytes = settings.max_request_bytes
         self.max_json_bytes = settings.max_json_bytes

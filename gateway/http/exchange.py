@@ -52,58 +52,39 @@ class Line(Protocol):
 class Exchange:
     """One infer request on one connection."""
 
-    __slots__ = (
-        "_began_s",
-        "_caller_id",
-        "_doorway",
-        "_form",
-        "_line",
-        "_model",
-        "_pending",
-        "body",
-        "disconnected",
-        "error",
-        "error_status",
-        "found",
-        "is_received",
-        "is_turn",
-        "keep_alive",
-        "message_event",
-        "path",
-        "request_id",
-        "response_complete",
-        "wants_continue",
-    )
+    # Defaults live in the class: a request sets few of them, and setting costs more than the whole of its parsing.
+    body: bytes | bytearray = b""
+    error: HeadraceError | None = None
+    """Found wrong before the body was complete; told when it is, so that the connection stays usable."""
+    error_status = 0
+    request_id = ""
+    is_received = False
+    is_turn = False
+    wants_continue = False
+    response_complete = False
+    disconnected = False
+    message_event = NO_EVENT
+    _began_s = 0.0
+    _model = ""
+    _caller_id = ""
+    _form: OutputForm = JSON_FORM
+    _pending: Pending | None = None
 
-    def __init__(self, line: Line, doorway: Doorway, path: ModelPath | None, *, keep_alive: bool) -> None:
+    def __init__(
+        self, line: Line, doorway: Doorway, path: ModelPath | None, found: h.Found, *, keep_alive: bool
+    ) -> None:
         self._line = line
         self._doorway = doorway
-        self.path = path
+        self._path = path
+        self._found = found
         self.keep_alive = keep_alive
-        self.found: h.Found = {}
-        self.body: bytes | bytearray = b""
-        self.error: HeadraceError | None = None
-        """Found wrong before the body was complete; told when it is, so that the connection stays usable."""
-        self.error_status = 0
-        self.request_id = ""
-        self.is_received = False
-        self.is_turn = False
-        self.wants_continue = False
-        self.response_complete = False
-        self.disconnected = False
-        self.message_event = NO_EVENT
-        self._began_s = 0.0
-        self._model = ""
-        self._caller_id = ""
-        self._form: OutputForm = JSON_FORM
-        self._pending: Pending | None = None
 
     def begin(self) -> None:
         """The request is complete and it is its turn: decode it and hand it to the core, or refuse it."""
         doorway = self._doorway
         self._began_s = _monotonic()
         doorway.counters.num_in_flight += 1
-        echoed = h.request_id(self.found)
+        echoed = h.request_id(self._found) if h.REQUEST_ID in self._found else None
         self.request_id = doorway.new_request_id() if echoed is None else echoed.decode()
         try:
             if self.error is not None:
@@ -123,15 +104,16 @@ class Exchange:
             self._pending.cancel()
 
     def _submit(self) -> None:
-        doorway, found = self._doorway, self.found
-        assert self.path is not None
-        principal = doorway.identify(h.text(found, h.AUTHORIZATION))
-        timeout_ms = parse_timeout_ms(
-            h.text(found, h.TIMEOUT), default_ms=doorway.default_timeout_ms, max_ms=doorway.max_timeout_ms
-        )
-        target = doorway.core.resolve(principal, h.text(found, h.SERVICE) or "", self.path.model, self.path.version)
-        self._model = self.path.model
-        length = header_length([found[h.INFERENCE_LENGTH].decode("latin-1")]) if h.INFERENCE_LENGTH in found else None
+        doorway, found, path = self._doorway, self._found, self._path
+        assert path is not None
+        principal = doorway.identify(h.text(found, h.AUTHORIZATION) if h.AUTHORIZATION in found else None)
+        timeout_s = doorway.default_timeout_s
+        if h.TIMEOUT in found:
+            timeout_s = parse_timeout_ms(h.text(found, h.TIMEOUT), max_ms=doorway.max_timeout_ms) / 1000
+        service = h.text(found, h.SERVICE) if h.SERVICE in found else ""
+        target = doorway.core.resolve(principal, service, path.model, path.version)
+        self._model = path.model
+        length = header_length([h.text(found, h.INFERENCE_LENGTH)]) if h.INFERENCE_LENGTH in found else None
         decoded = decode(self.body, length, target.card, max_json_bytes=doorway.max_json_bytes)
         self.body = b""
         self._caller_id, self._form = decoded.caller_id, decoded.form
@@ -142,13 +124,13 @@ class Exchange:
             decoded.rows,
             decoded.heads,
             decoded.data,
-            self._began_s + timeout_ms / 1000,
+            self._began_s + timeout_s,
             decoded.sizes,
             decoded.priority,
             decoded.queue_timeout_us,
             decoded.outputs,
             decoded.parameters,
-            h.traceparent(found),
+            h.traceparent(found) if h.TRACEPARENT in found else "",
             decoded.payload_bytes,
         )
         pending = doorway.core.submit(target, request, self._done)

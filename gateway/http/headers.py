@@ -13,6 +13,7 @@ AUTHORIZATION: Final = b"authorization"
 CONNECTION: Final = b"connection"
 CONTENT_ENCODING: Final = b"content-encoding"
 CONTENT_LENGTH: Final = b"content-length"
+EXPECT: Final = b"expect"
 INFERENCE_LENGTH: Final = HEADER.lower().encode()
 REQUEST_ID: Final = b"x-request-id"
 SERVICE: Final = b"headrace-service"
@@ -25,6 +26,7 @@ _READ: Final = frozenset(
         CONNECTION,
         CONTENT_ENCODING,
         CONTENT_LENGTH,
+        EXPECT,
         INFERENCE_LENGTH,
         REQUEST_ID,
         SERVICE,
@@ -32,7 +34,7 @@ _READ: Final = frozenset(
         TRACEPARENT,
     }
 )
-_LENIENT: Final = frozenset({CONNECTION, REQUEST_ID, TRACEPARENT})
+_LENIENT: Final = frozenset({CONNECTION, EXPECT, REQUEST_ID, TRACEPARENT})
 """A second copy of these changes nothing that matters; the first one counts."""
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}\Z")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
@@ -53,18 +55,19 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Found:
                 found[name] = value
             elif name not in _LENIENT:
                 raise InvalidInput(f"header {_spelt(name)} is given more than once")
-    encoding = found.get(CONTENT_ENCODING)
-    if encoding is not None and encoding.strip().lower() not in (b"", b"identity"):
+    if CONTENT_ENCODING not in found:
+        return found
+    encoding = found[CONTENT_ENCODING]
+    if encoding.strip().lower() not in (b"", b"identity"):
         raise InvalidInput(
             f"Content-Encoding {encoding[:64].decode('latin-1')!r} is not supported, send the body as it is"
         )
     return found
 
 
-def text(found: Found, name: bytes) -> str | None:
-    """A header's value as text, or None where it did not come."""
-    value = found.get(name)
-    return None if value is None else value.decode("latin-1")
+def text(found: Found, name: bytes) -> str:
+    """The value, as text, of a header that came."""
+    return found[name].decode("latin-1")
 
 
 def request_id(found: Found) -> bytes | None:

@@ -36,7 +36,6 @@ class HttpProtocol(TurnProtocol):
         super().__init__(config, server_state, doorway)
         self._receiving: Exchange | None = None
         self._silent_bytes = 0
-        self._head_bytes = 0
         self._counted_bytes = 0
         self._unparsed_bytes = 0  # of a body that the parser leaves to us
 
@@ -59,30 +58,20 @@ class HttpProtocol(TurnProtocol):
         except httptools.HttpParserError:
             self.refuse(InvalidInput("the request is not valid HTTP/1.1"))
             return
-        if self._head_bytes > MAX_HEAD_BYTES or self._silent_bytes > MAX_HEAD_BYTES:
+        if self._silent_bytes > MAX_HEAD_BYTES:
             self.refuse(TooLarge(f"request line and headers are over {MAX_HEAD_BYTES} bytes"), 431)
 
     def on_message_begin(self) -> None:
         """A request starts; whose it is shows at the end of its headers."""
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
         self.is_mid_message = True
         self.began_tick = self.doorway.tick
         self._receiving = None
-        self._head_bytes = 0
-
-    def on_url(self, url: bytes) -> None:
-        """A piece of the request's target."""
-        self._silent_bytes = 0
-        self._head_bytes += len(url)
-        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header, or trailer."""
-        self._silent_bytes = 0
-        self._head_bytes += len(name) + len(value)
-        super().on_header(name, value)
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Ours, or Starlette's?"""
@@ -97,10 +86,11 @@ class HttpProtocol(TurnProtocol):
         if path is not None:
             self._receive(path, None)
             return
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, headers = self.url, self.headers
         super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -119,7 +109,7 @@ class HttpProtocol(TurnProtocol):
         """The request is whole."""
         if self._unparsed_bytes:
             return
-        self._silent_bytes = self._head_bytes = 0
+        self._silent_bytes = 0
         self.is_mid_message = False
         exchange, self._receiving = self._receiving, None
         if exchange is None:
@@ -156,16 +146,18 @@ class HttpProtocol(TurnProtocol):
         return path
 
     def _receive(self, path: ModelPath | None, error: HeadraceError | None) -> None:
-        exchange = Exchange(self, self.doorway, path, keep_alive=self.parser.should_keep_alive())
-        exchange.error = error
-        exchange.wants_continue = self.expect_100_continue
-        self._receiving = exchange
         try:
-            exchange.found = h.read_headers(self.headers)
+            found = h.read_headers(self.headers)
         except InvalidInput as e:
-            exchange.error = error or e
-        announced = int(exchange.found.get(h.CONTENT_LENGTH, 0))
-        if h.CONNECTION in exchange.found:
+            found, error = {}, error or e
+        exchange = Exchange(self, self.doorway, path, found, keep_alive=self.parser.should_keep_alive())
+        self._receiving = exchange
+        if error is not None:
+            exchange.error = error
+        if h.EXPECT in found:
+            exchange.wants_continue = found[h.EXPECT].lower() == b"100-continue"
+        announced = int(found.get(h.CONTENT_LENGTH, 0))
+        if h.CONNECTION in found:
             if self.parser.get_http_version() == "1.0":
                 exchange.keep_alive = False
             if self.parser.should_upgrade():
@@ -221,7 +213,7 @@ class HttpProtocol(TurnProtocol):
             return
         is_new = exchange is None or exchange is not self.cycle
         if exchange is None:
-            exchange = Exchange(self, self.doorway, None, keep_alive=False)
+            exchange = Exchange(self, self.doorway, None, {}, keep_alive=False)
         self.is_mid_message = False
         exchange.body = b""
         exchange.error, exchange.error_status = error, status

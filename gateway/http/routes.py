@@ -102,8 +102,9 @@ class Routes:
 
     def _resolve(self, request: Request, path: ModelPath) -> Target:
         found = h.read_headers(request.headers.raw)
-        principal = self._doorway.identify(h.text(found, h.AUTHORIZATION))
-        return self._doorway.core.resolve(principal, h.text(found, h.SERVICE) or "", path.model, path.version)
+        principal = self._doorway.identify(h.text(found, h.AUTHORIZATION) if h.AUTHORIZATION in found else None)
+        service = h.text(found, h.SERVICE) if h.SERVICE in found else ""
+        return self._doorway.core.resolve(principal, service, path.model, path.version)
 
     def _json(self, request: Request, content: Any) -> Response:
         return self._response(request, orjson.dumps(content), 200, {})

@@ -126,7 +126,10 @@ class TurnProtocol(HttpToolsProtocol):
             self.transport.writelines([end, *parts])
         if is_last:
             self._close_after_response()
-        self.on_response_complete()
+        self.server_state.total_requests += 1
+        self.seen_tick = self.doorway.tick
+        if self.pipeline or self.flow.read_paused:
+            self._advance()
 
     def _close_after_response(self) -> None:
         self.pipeline.clear()
