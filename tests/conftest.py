@@ -14,11 +14,10 @@ TESTS = Path(__file__).parent
 ONE_AT_A_TIME = {"e2e", "faults"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests that start whole process trees, kill parts of them and time the rest share one worker of pytest-xdist."""
-    for item in items:
-        if item.path.relative_to(TESTS).parts[0] in ONE_AT_A_TIME:
-            item.add_marker(pytest.mark.xdist_group("processes"))
+    if item.path.relative_to(TESTS).parts[0] in ONE_AT_A_TIME:
+        item.add_marker(pytest.mark.xdist_group("processes"))
 
 
 @pytest.fixture

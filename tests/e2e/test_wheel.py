@@ -36,7 +36,7 @@ print(answer.as_numpy("OUTPUT0")[0, 0], answer.as_numpy("OUTPUT1")[0, 0])
 client.close()
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.xdist_group("wheel")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def run(*command: str | Path, cwd: Path, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
