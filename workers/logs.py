@@ -8,15 +8,19 @@ from typing import Any
 
 import structlog
 
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # locals hold payloads and keys
+)
+
 
 def configure_logs(level: str, **fields: Any) -> None:
     """Set the process up; every event carries `fields`. Libraries' own warnings take the same way out."""
     is_terminal = sys.stderr.isatty()
     threshold = logging.getLevelNamesMapping()[level.upper()]
     renderers: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=is_terminal)]
+        [structlog.dev.ConsoleRenderer(colors=is_terminal, exception_formatter=structlog.dev.plain_traceback)]
         if is_terminal
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
