@@ -56,6 +56,10 @@ def is_own_inbox(reply: str, tenant: str, *, is_open: bool) -> bool:
     return reply.startswith(prefix) and all(t and t.isprintable() and not set(t) & set("*> ") for t in tokens)
 
 
+def _text(found: h.Found, name: bytes) -> str | None:
+    return h.text(found, name) if name in found else None
+
+
 class NatsDoor:
     """The door on one gateway's connection."""
 
@@ -133,12 +137,12 @@ class NatsDoor:
             exchange.request_id = echoed.decode()
         if self._identity.is_open and address.tenant != "default":
             raise NotFound(f"tenant {address.tenant!r} is not known")
-        principal = self._identity.identify_tenant(h.text(found, h.AUTHORIZATION), address.tenant)
+        principal = self._identity.identify_tenant(_text(found, h.AUTHORIZATION), address.tenant)
         timeout_ms = parse_timeout_ms(
-            h.text(found, h.TIMEOUT), default_ms=self._settings.default_timeout_ms, max_ms=self._settings.max_timeout_ms
+            _text(found, h.TIMEOUT), default_ms=self._settings.default_timeout_ms, max_ms=self._settings.max_timeout_ms
         )
         target = self._core.resolve(principal, address.service, address.model, version)
-        length = h.text(found, h.INFERENCE_LENGTH)
+        length = _text(found, h.INFERENCE_LENGTH)
         decoded = decode(
             payload,
             None if length is None else header_length([length]),
