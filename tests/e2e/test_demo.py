@@ -5,11 +5,8 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.support.running import REPOSITORY
-
-pytestmark = pytest.mark.xdist_group("demo")
 
 
 def start(cwd: Path) -> subprocess.Popen[str]:

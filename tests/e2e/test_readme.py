@@ -21,8 +21,6 @@ FIRST_SCREEN_LINES = 30
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 PORTS = Ports("http://127.0.0.1:8000", "http://127.0.0.1:8002/metrics", "nats://127.0.0.1:4222", ("toxicity",), ())
 
-pytestmark = pytest.mark.xdist_group("readme")
-
 
 class Example(NamedTuple):
     command: str
