@@ -31,7 +31,7 @@ _JSON = "application/json"
 def build_app(doorway: Doorway) -> Starlette:
     """The app behind the door."""
     routes = Routes(doorway)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/v2", routes.server),
             Route("/v2/health/live", routes.live),
@@ -44,6 +44,8 @@ def build_app(doorway: Doorway) -> Starlette:
             Exception: routes.broken,
         },
     )
+    app.router.redirect_slashes = False  # a path with a slash too many is no path of ours
+    return app
 
 
 class Routes:
