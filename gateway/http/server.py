@@ -58,8 +58,8 @@ class HttpDoor:
         """Bind both ports. Raises OSError where one is taken; nothing is left open then."""
         loop = asyncio.get_running_loop()
         host = self._settings.host
-        config = _config(build_app(self.doorway))
-        metrics_config = _config(Starlette(routes=[Route("/metrics", self._metrics)]))
+        config = uvicorn_config(build_app(self.doorway))
+        metrics_config = uvicorn_config(Starlette(routes=[Route("/metrics", self._metrics)]))
         self._server = await loop.create_server(
             lambda: HttpProtocol(config, self._state, self.doorway), host, self._settings.http_port, backlog=BACKLOG
         )
@@ -118,7 +118,8 @@ class HttpDoor:
         return Response(self._page.text(), media_type=CONTENT_TYPE)
 
 
-def _config(app: Any) -> Config:
+def uvicorn_config(app: Any) -> Config:
+    """What uvicorn's protocols read; nothing of it opens a port or takes a signal."""
     config = Config(
         app,
         http=HttpToolsProtocol,
