@@ -43,7 +43,7 @@ class BlockRunner:
         self._layouts: dict[tuple[TensorHead, ...], Layout] = {}
 
     def run(self, blocks: Sequence[Block], instance: ModelInstance) -> list[Block]:
-        """Execute and answer; returns the blocks whose requests must go one by one: expired or failed."""
+        """Execute and put the answers into the outbox, unsent; what comes back (expired, failed) must go one by one."""
         rest: list[Block] = []
         at = 0
         while at < len(blocks):
@@ -83,14 +83,14 @@ class BlockRunner:
         view, at, total_queue_us = memoryview(body), 0, 0
         for block in group:
             results = []
-            last_ms = 0
             for head in block.heads:
                 queue_us = max(0, started_us - head.admitted_unix_us)
                 total_queue_us += queue_us
-                last_ms = max(last_ms, head.deadline_unix_ms)
                 results.append(ResultHead(id=head.id, queue_us=queue_us, compute_us=compute_us, batch_rows=batch_rows))
             end = at + size * len(results)
-            run = Run(block.hand, block.rows, clock.from_wire_ms(last_ms), results, layout, (view[at:end],))
-            outbox.add((block.message.reply, *destination_of), run)
+            run = Run(
+                block.hand, block.rows, clock.from_wire_ms(block.last_deadline_ms), results, layout, (view[at:end],)
+            )
+            outbox.put((block.message.reply, *destination_of), run)
             at = end
         return total_queue_us

@@ -32,6 +32,7 @@ class Block:
     body: memoryview
     rows: int
     first_deadline_ms: int
+    last_deadline_ms: int
 
     @property
     def heads(self) -> list[RequestHead]:
@@ -54,9 +55,9 @@ def is_block_model(config: ModelConfig) -> bool:
     )
 
 
-def first_deadline_ms(heads: Sequence[RequestHead], rows: int) -> int:
-    """The earliest deadline of requests that can go as one block, or 0 if one of them is not plain."""
-    first = heads[0].deadline_unix_ms
+def deadlines_ms(heads: Sequence[RequestHead], rows: int) -> tuple[int, int]:
+    """The earliest and the latest deadline of requests that can go as one block; zeros if one of them is not plain."""
+    first = last = heads[0].deadline_unix_ms
     for head in heads:
         if (
             head.layout
@@ -67,9 +68,13 @@ def first_deadline_ms(heads: Sequence[RequestHead], rows: int) -> int:
             or head.sizes
             or head.blob is not None
         ):
-            return 0
-        first = min(first, head.deadline_unix_ms)
-    return first
+            return 0, 0
+        deadline_ms = head.deadline_unix_ms
+        if deadline_ms < first:
+            first = deadline_ms
+        elif deadline_ms > last:
+            last = deadline_ms
+    return first, last
 
 
 def take_joinable(blocks: Sequence[Block], max_rows: int) -> int:

@@ -22,7 +22,7 @@ from contract.errors import HeadraceError, InstanceDied, InvalidInput, Unavailab
 from contract.messages import BlobRef, RequestHead, RequestMessage, ResultHead
 from contract.model_config import ModelConfig
 from transport.base import Delivery, StreamGone, TransportError
-from workers.blocks import Block, first_deadline_ms
+from workers.blocks import Block, deadlines_ms
 from workers.checks import CheckedLayout, LayoutChecks, request_bytes, slice_request
 from workers.desk import Desk, VersionQueue
 from workers.inhand import InHand, RoomGiver
@@ -106,8 +106,8 @@ class Intake:
         fences = self._desk.fences
         if fences.num_cancels and any(fences.is_cancelled(message.gateway, h.id) for h in heads):
             return None
-        deadline_ms = first_deadline_ms(heads, checked.rows)
-        return Block(hand, message, checked, body, rows, deadline_ms) if deadline_ms > now_ms else None
+        first_ms, last_ms = deadlines_ms(heads, checked.rows)
+        return Block(hand, message, checked, body, rows, first_ms, last_ms) if first_ms > now_ms else None
 
     def _take_each(self, arrival: Arrival, body: memoryview, queue: VersionQueue) -> int:
         hand, message = arrival.hand, arrival.message

@@ -11,7 +11,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -30,14 +29,17 @@ from workers.gate import Gate
 from workers.host import RunAlone
 from workers.hosted import HostedModel
 from workers.items import WorkItem
-from workers.presence import Presence
+from workers.presence import Presence, package_version
 from workers.replies import Outbox
 from workers.repository.read import read_repository
+from workers.repository.refusal import ConfigRefused
 from workers.repository.scan import ModelEntry
 from workers.seats import LoadInstance
 from workers.settings import WorkerSettings
 from workers.suspects import Suspects
 
+CONFIG_EXIT_CODE: Final = 78
+"""EX_CONFIG of sysexits.h: there is no such repository or model; trying again won't help before somebody changes it."""
 BROKER_BACKOFF_S: Final = 0.1
 MAX_BROKER_BACKOFF_S: Final = 5.0
 MAX_STUCK_THREADS: Final = 2
@@ -164,7 +166,13 @@ class Worker:
     # -------- models
     async def _start_models(self) -> None:
         settings = self.settings
-        entries = await asyncio.to_thread(self._read, settings.model_repository, settings.models)
+        try:
+            entries = await asyncio.to_thread(self._read, settings.model_repository, settings.models)
+        except ConfigRefused as e:
+            log.error("repository-refused", error=str(e), exit_code=CONFIG_EXIT_CODE)
+            self.exit_code = CONFIG_EXIT_CODE
+            self.stop.set()
+            return
         for entry in entries:
             for note in entry.notes:
                 log.info("ignored-in-repository", model=entry.name, note=note)
@@ -285,11 +293,3 @@ class Worker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("task-failed", exc_info=task.exception())
-
-
-def package_version() -> str:
-    """This distribution's version, as heartbeats tell it."""
-    try:
-        return metadata.version("headrace")
-    except metadata.PackageNotFoundError:
-        return "0"

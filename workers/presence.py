@@ -9,6 +9,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from importlib import metadata
 from typing import Final, Protocol
 
 import psutil
@@ -225,3 +226,11 @@ class Presence:
             self._transport.reply(reply, payload)
         except TransportError as e:
             log.warning("answer-not-sent", error=str(e))
+
+
+def package_version() -> str:
+    """This distribution's version, as heartbeats tell it."""
+    try:
+        return metadata.version("headrace")
+    except metadata.PackageNotFoundError:
+        return "0"

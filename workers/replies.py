@@ -123,12 +123,16 @@ class Outbox:
 
     def add(self, destination: Destination, run: Run) -> None:
         """Send it at the end of this tick."""
+        self.put(destination, run)
+        self._schedule()
+
+    def put(self, destination: Destination, run: Run) -> None:
+        """Send it with the next `flush`, which the caller makes in this tick."""
         waiting = self._runs.get(destination)
         if waiting is None:
             self._runs[destination] = [run]
         else:
             waiting.append(run)
-        self._schedule()
 
     def drop(self, run: Run) -> None:
         """Nobody reads it: only its rows leave, at the end of this tick."""
