@@ -7,7 +7,9 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from nats.errors import Error as NatsError
 
 from transport.base import TransportError
 from transport.client import FastClient
@@ -33,33 +35,43 @@ async def connect(settings: BrokerSettings, name: str, *, now_s: Callable[[], fl
     async def note(reason: Exception) -> None:
         reasons[:] = [reason]
 
+    options = _options(settings)
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
-            await client.connect(
-                list(settings.servers),
-                name=name,
-                error_cb=note,
-                reconnected_cb=client.back,
-                allow_reconnect=True,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # it only sleeps with it
-                connect_timeout=settings.connect_timeout_s,  # type: ignore[arg-type]
-                ping_interval=PING_EACH_S,
-                max_outstanding_pings=MAX_PINGS_OUT,
-                tls=_tls_context(settings),
-                user=settings.user or None,
-                password=_first_line(settings.password_file),
-            )
-    except TimeoutError:
+            await client.connect(name=name, error_cb=note, reconnected_cb=client.back, **options)
+        client.connected()
+        transport = NatsTransport(client, now_s=now_s)
+        await transport.start()
+    except (TimeoutError, NatsError) as e:
         await client.close()
-        why = f": {reasons[-1]}" if reasons else ""
-        raise TransportError(
-            f"no broker at {', '.join(settings.servers)} within {settings.connect_timeout_s:g} s{why}"
-        ) from None
-    client.connected()
-    transport = NatsTransport(client, now_s=now_s)
-    await transport.start()
+        why = reasons[-1] if reasons else e
+        servers = ", ".join(settings.servers)
+        raise TransportError(f"no broker at {servers} within {settings.connect_timeout_s:g} s: {why}") from None
+    except BaseException:
+        await client.close()
+        raise
     return transport
+
+
+def _options(settings: BrokerSettings) -> dict[str, Any]:
+    try:
+        tls = _tls_context(settings)
+        password = _first_line(settings.password_file)
+    except (OSError, ValueError) as e:
+        files = (settings.tls_ca_file, settings.tls_cert_file, settings.tls_key_file, settings.password_file)
+        raise TransportError(f"unreadable one of {', '.join(str(f) for f in files if f)}: {e}") from None
+    return {
+        "servers": list(settings.servers),
+        "allow_reconnect": True,
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": RECONNECT_WAIT_S,
+        "connect_timeout": settings.connect_timeout_s,
+        "ping_interval": PING_EACH_S,
+        "max_outstanding_pings": MAX_PINGS_OUT,
+        "tls": tls,
+        "user": settings.user or None,
+        "password": password,
+    }
 
 
 def _wants_tls(settings: BrokerSettings) -> bool:
@@ -76,4 +88,4 @@ def _tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
 
 
 def _first_line(path: Path | None) -> str | None:
-    return path.read_text().splitlines()[0].strip() if path is not None else None
+    return path.read_text().partition("\n")[0].strip() if path is not None else None

@@ -13,6 +13,7 @@ import structlog
 
 from contract.streams import ACK_WAIT_S
 from transport.base import Delivery, OnLost
+from transport.link import call_safely
 
 IN_PROGRESS: Final = b"+WPI"
 
@@ -60,7 +61,7 @@ class Hand:
             lost.append(d)
         if lost:
             for callback in self._callbacks:
-                callback(lost)
+                call_safely(callback, lost)
 
     def sign(self, *, is_up: bool) -> None:
         """Each half second: everything in hand is in progress. Without a connection no sign is given."""

@@ -42,11 +42,12 @@ RETRY_MAX_S: Final = 1.0
 NAK_AFTER_FAULT_S: Final = 1.0
 """A delivery whose callback raised comes back this much later, here or elsewhere."""
 
-_PULL = b'{"batch":%%d,"expires":%d,"idle_heartbeat":%d,"max_bytes":%d}' % (
+_PULL = b'{"batch":%%d,"expires":%d,"idle_heartbeat":%d,"max_bytes":%%d}' % (
     int(PULL_EXPIRES_S * NS_PER_S),
     int(PULL_HEARTBEAT_S * NS_PER_S),
-    PULL_MAX_BYTES,
 )
+_ENVELOPE_BYTES: Final = 4096
+"""Subject and ack subject count against max_bytes too."""
 
 log = structlog.get_logger(__name__)
 
@@ -167,8 +168,11 @@ class PullLane:
             self._heard_s = now_s  # without a pull the broker owes no heartbeat
         messages = self._book.ask(now_s)
         if messages:
+            # All open pulls together stay within the limit, but the largest message fits in each.
+            share = PULL_MAX_BYTES * messages // self._book.num_open
+            max_bytes = max(share, self._link.max_payload + _ENVELOPE_BYTES)
             try:
-                self._link.send(self._next, _PULL % messages, self._inbox)
+                self._link.send(self._next, _PULL % (messages, max_bytes), self._inbox)
             except Disconnected:
                 self._book.forget()
 

@@ -10,11 +10,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Protocol
 
+import structlog
+
 OnRaw = Callable[[bytes, bytes, bytes, bytes], None]
 """(subject, reply subject or b"", payload, header block or b"")"""
 
 PING_TIMEOUT_S: Final = 5.0
 NO_RESPONDERS: Final = b"503"
+
+log = structlog.get_logger(__name__)
 
 
 class Listening(Protocol):
@@ -55,6 +59,14 @@ class Link(Protocol):
 
     async def close(self) -> None:
         """Send what waits, then go."""
+
+
+def call_safely(callback: Callable[..., None], *args: object) -> None:
+    """Call what another part gave us: its exception is logged and stops nobody else."""
+    try:
+        callback(*args)
+    except Exception:
+        log.exception("callback failed", callback=getattr(callback, "__qualname__", repr(callback)))
 
 
 @lru_cache(maxsize=4096)

@@ -22,7 +22,7 @@ from transport.base import (
     StreamGone,
     TransportError,
 )
-from transport.link import NO_RESPONDERS, Link, status_of
+from transport.link import NO_RESPONDERS, Link, call_safely, status_of
 
 ACK_TIMEOUT_S: Final = 5.0
 FULL_CODES: Final = frozenset({10023, 10028, 10047, 10077, 10122})
@@ -95,7 +95,7 @@ class AckMux:
         for number, _ in late:
             del self._waiting[number]
         for _, (_, on_stored) in late:
-            on_stored(BrokerTimeout(f"no publish ack within {ACK_TIMEOUT_S:g} s"))
+            call_safely(on_stored, BrokerTimeout(f"no publish ack within {ACK_TIMEOUT_S:g} s"))
 
     def _is_late(self, item: tuple[bytes, tuple[float, OnStored]]) -> bool:
         return self._tick_s - item[1][0] >= ACK_TIMEOUT_S

@@ -33,7 +33,7 @@ from transport.ensure import JetStream
 from transport.hand import Hand
 from transport.headers import OnHeaded, format_headers, parse_headers
 from transport.lane import PullLane, PullWindow
-from transport.link import Link, encode_subject
+from transport.link import Link, call_safely, encode_subject
 from transport.mux import ACK_TIMEOUT_S, AckMux, RequestMux
 
 CLOCK_TIMEOUT_S: Final = 0.5
@@ -262,13 +262,13 @@ class NatsTransport:
         for lane in self._lanes:
             lane.disconnected()
         for callback in self._on_disconnect:
-            callback()
+            call_safely(callback)
 
     def _link_back(self) -> None:
         for lane in self._lanes:
             lane.recover()
         for callback in self._on_reconnect:
-            callback()
+            call_safely(callback)
 
     def _fenced(self) -> None:
         for lane in self._lanes:
