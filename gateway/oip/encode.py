@@ -6,18 +6,18 @@ tritonclient's JSON readers take); the body is always complete.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any, Final, NamedTuple
 
-import numpy as np
 import orjson
 
-from contract.errors import ModelFailed
-from contract.tensors import NUMPY_TYPES
+from contract.messages import ParameterValue, TensorHead
 from gateway.core import Answer
-from gateway.oip.json_numbers import non_finite_json, to_json
+from gateway.oip.json_numbers import NAN_JSON, infinity_json, to_json
 from gateway.oip.request import JSON_FORM, OutputForm
 
-_WITH_NUMPY = orjson.OPT_SERIALIZE_NUMPY
+MAX_SKELETONS: Final = 1024
+"""Looks of JSON responses remembered over all models."""
 
 
 class EncodedAnswer(NamedTuple):
@@ -35,45 +35,60 @@ def encode(answer: Answer, caller_id: str, form: OutputForm) -> EncodedAnswer:
         InvalidInput: BYTES that are not UTF-8 are wanted as JSON.
         ModelFailed: a tensor's bytes do not fit its head.
     """
+    if form is JSON_FORM and not answer.parameters and answer.heads:
+        text = _json_only(answer, caller_id)
+        return EncodedAnswer([text], len(text), None)
     outputs: list[dict[str, Any]] = []
     tensors: list[bytes | memoryview] = []
     for head, data in zip(answer.heads, answer.data, strict=True):
-        output: dict[str, Any] = {"name": head.name, "datatype": head.datatype, "shape": head.shape}
+        output = _without_data(head)
         outputs.append(output)
-        if form is not JSON_FORM and form.by_name.get(head.name, form.is_binary):
+        if form.by_name.get(head.name, form.is_binary):
             output["parameters"] = {"binary_data_size": len(data)}
             tensors.append(data)
         else:
-            try:
-                output["data"] = to_json(head, data)
-            except ValueError as e:
-                raise ModelFailed(f"output {head.name!r}: {e}") from None
+            output["data"] = orjson.Fragment(to_json(head, data))
     response: dict[str, Any] = {"model_name": answer.model, "model_version": answer.version, "outputs": outputs}
     if caller_id:
         response["id"] = caller_id
     if answer.parameters:
-        response["parameters"] = answer.parameters
-    text = orjson.dumps(response, option=_WITH_NUMPY)
-    # No value of a response is null but a NaN or an infinity; the word in a name or a text only costs a second look.
-    if b"null" in text:
-        text = _with_literals(response)
+        response["parameters"] = {name: _parameter(value) for name, value in answer.parameters.items()}
+    text = orjson.dumps(response)
     if not tensors:
         return EncodedAnswer([text], len(text), None)
     return EncodedAnswer([text, *tensors], len(text) + sum(map(len, tensors)), len(text))
 
 
-def _with_literals(response: dict[str, Any]) -> bytes:
-    for output in response["outputs"]:
-        values = output.get("data")
-        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all():
-            output["data"] = orjson.Fragment(non_finite_json(values))
-    parameters = response.get("parameters")
-    if parameters:
-        response["parameters"] = {name: _literal(value) for name, value in parameters.items()}
-    return orjson.dumps(response, option=_WITH_NUMPY)
+def _json_only(answer: Answer, caller_id: str) -> bytes:
+    """The usual response: everything but the numbers is the same each time, and is made once."""
+    look = (answer.model, answer.version, answer.heads)
+    skeleton = _skeletons.get(look)
+    if skeleton is None:
+        if len(_skeletons) >= MAX_SKELETONS:
+            _skeletons.clear()
+        skeleton = _skeletons[look] = _skeleton(answer)
+    pieces: list[bytes] = []
+    for before, head, data in zip(skeleton, answer.heads, answer.data, strict=True):
+        pieces += (before, to_json(head, data))
+    pieces.append(b'}],"id":%b}' % orjson.dumps(caller_id) if caller_id else b"}]}")
+    return b"".join(pieces)
 
 
-def _literal(value: object) -> object:
-    if isinstance(value, float) and not np.isfinite(value):
-        return orjson.Fragment(non_finite_json(np.array([value], NUMPY_TYPES["FP64"]))[1:-1])
+_skeletons: dict[tuple[str, str, tuple[TensorHead, ...]], list[bytes]] = {}
+
+
+def _skeleton(answer: Answer) -> list[bytes]:
+    """The text before each output's data."""
+    model = orjson.dumps({"model_name": answer.model, "model_version": answer.version})
+    opened = [orjson.dumps(_without_data(head))[:-1] + b',"data":' for head in answer.heads]
+    return [model[:-1] + b',"outputs":[' + opened[0], *(b"}," + text for text in opened[1:])]
+
+
+def _without_data(head: TensorHead) -> dict[str, Any]:
+    return {"name": head.name, "datatype": head.datatype, "shape": head.shape}
+
+
+def _parameter(value: ParameterValue) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return orjson.Fragment(NAN_JSON if math.isnan(value) else infinity_json(value))
     return value

@@ -39,6 +39,7 @@ _CODES: Final = {
     "FP64": "d",
 }
 _FLOATS: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
+NAN_JSON: Final = b"NaN"
 _SMALL_BYTES: Final = 4096
 _MAX_SHOWN: Final = 60  # characters of a caller's value in an error message
 
@@ -89,31 +90,42 @@ def shown(value: object) -> str:
     return repr(cut) if isinstance(value, str) else cut
 
 
-def to_json(head: TensorHead, data: memoryview) -> object:
-    """What orjson (with OPT_SERIALIZE_NUMPY) writes as this tensor's flat `data`; NaN and infinities come out as null.
+def to_json(head: TensorHead, data: memoryview) -> bytes:
+    """A tensor's flat `data` as JSON text; NaN, Infinity and -Infinity are bare literals, Triton's and Python's form.
 
     Raises:
         InvalidInput: a BYTES element is not UTF-8; says to ask for binary output.
-        ModelFailed: a BYTES tensor whose lengths do not add up.
+        ModelFailed: the bytes are no tensor of this datatype.
     """
     dtype = NUMPY_TYPES.get(head.datatype)
     if dtype is None:
-        return _strings(head, data)
+        return orjson.dumps(_strings(head, data))
     # orjson reads through typed pointers, but a tensor may lie at any offset of a message; for a small one copying
     # its bytes (a bytes object is aligned) costs less than asking.
-    array = np.frombuffer(bytes(data) if len(data) < _SMALL_BYTES else data, dtype)
+    is_small = len(data) < _SMALL_BYTES
+    try:
+        values = np.frombuffer(bytes(data) if is_small else data, dtype)
+    except ValueError as e:
+        raise ModelFailed(f"output {head.name!r}: {len(data)} bytes of {head.datatype}: {e}") from None
     if head.datatype == "BF16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array if len(data) < _SMALL_BYTES or array.flags.aligned else array.copy()
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    elif not is_small and not values.flags.aligned:
+        values = values.copy()
+    text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    return _with_literals(values, text) if b"null" in text else text
 
 
-def non_finite_json(values: Array) -> bytes:
-    """JSON text of a float array with NaN, Infinity and -Infinity as bare literals, Triton's and Python's form."""
-    texts = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
+def _with_literals(values: Array, text: bytes) -> bytes:
+    """What is not finite, orjson has written as null."""
+    texts = text[1:-1].split(b",")
     for at in np.flatnonzero(~np.isfinite(values)):
-        value = values[at]
-        texts[at] = b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity"  # noqa: PLR0124 - NaN
+        texts[at] = NAN_JSON if np.isnan(values[at]) else infinity_json(float(values[at]))
     return b"[" + b",".join(texts) + b"]"
+
+
+def infinity_json(value: float) -> bytes:
+    """An infinity as a bare literal."""
+    return b"Infinity" if value > 0 else b"-Infinity"
 
 
 def _strings(head: TensorHead, data: memoryview) -> list[str]:
