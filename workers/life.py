@@ -122,11 +122,6 @@ class Worker:
             self.exit_code = STUCK_EXIT_CODE
             self.stop.set()
 
-    @property
-    def has_stuck_threads(self) -> bool:
-        """Whether a thread was left behind."""
-        return self._num_stuck > 0
-
     def changed(self) -> None:
         """Something that heartbeats tell changed."""
         self.presence.beat_soon()

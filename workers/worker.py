@@ -47,7 +47,7 @@ async def connect_for_ever(settings: WorkerSettings, name: str, stop: asyncio.Ev
     return None
 
 
-async def _main(settings: WorkerSettings, name: str) -> tuple[int, bool]:
+async def _main(settings: WorkerSettings, name: str) -> int:
     early_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,7 +55,7 @@ async def _main(settings: WorkerSettings, name: str) -> tuple[int, bool]:
     watch_parent(early_stop.set)
     transport = await connect_for_ever(settings, f"worker-{name}", early_stop)
     if transport is None:
-        return 0, False
+        return 0
     worker = Worker(settings, transport, name=name)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop.set)
@@ -72,7 +72,7 @@ async def _main(settings: WorkerSettings, name: str) -> tuple[int, bool]:
         unwatch()
         relay.cancel()
         await transport.close()
-    return code, worker.has_stuck_threads
+    return code
 
 
 async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:
@@ -86,11 +86,11 @@ def main() -> None:
     name = secrets.token_hex(6)
     configure_logs(settings.log_level, process="worker", worker=name, group=settings.group)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        code, has_stuck_threads = runner.run(_main(settings, name))
-    if has_stuck_threads:
-        sys.stderr.flush()
-        os._exit(code)  # a thread that does not return must not keep the process
-    raise SystemExit(code)
+        code = runner.run(_main(settings, name))
+    sys.stderr.flush()
+    # Not through the interpreter's shutdown: a thread that does not return would keep the process, and one that still
+    # frees an ONNX session there is unwound through C++ and aborts it.
+    os._exit(code)
 
 
 if __name__ == "__main__":
