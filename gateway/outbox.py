@@ -49,7 +49,7 @@ class Message:
         self.lane = lane
         self.entries = entries
         self.num_open = len(entries)
-        self.epoch = outbox.epoch
+        self.epoch = outbox.epochs.get(lane.address.group, 0)
         self.fate: Fate = "sent"
         self.sequence = 0
         self.is_unwanted = False
@@ -84,11 +84,18 @@ class Outbox:
         self.max_inline_bytes = transport.max_payload - HEADER_ROOM_BYTES
         self.open_groups: set[str] = set()
         """Groups whose stream is there, as far as we know."""
-        self.epoch = 0
-        """Grows with every recovery: word of an older message says nothing about the streams of now."""
+        self.epochs: dict[str, int] = {}
+        """Per group, how often it was recovered. What the broker says of an older message does not concern the stream
+        of now, whose sequences begin anew.
+        """
         self.num_messages = 0
         self.num_published = 0
         self.num_deleted = 0
+
+    def reopen(self, group: str) -> None:
+        """The group's stream is there, perhaps a new one."""
+        self.epochs[group] = self.epochs.get(group, 0) + 1
+        self.open_groups.add(group)
 
     def send(self, lane: LaneQueue, entries: list[Entry]) -> None:
         """Publish them, or leave them to recovery while the group's gate is closed."""
@@ -149,7 +156,9 @@ class Outbox:
                 self.delete(message)
 
     def delete(self, message: Message) -> None:
-        """Take a stored message back, in a worker's hand or not."""
+        """Take a stored message back, in a worker's hand or not; never by a number of another stream's life."""
+        if not self._is_current(message):
+            return
         try:
             self._transport.delete_message(message.lane.address.stream, message.sequence)
         except Disconnected:
@@ -171,12 +180,18 @@ class Outbox:
 
     def _stream_gone(self, message: Message, entries: list[Entry]) -> None:
         """The stream never had them: they go again once it is there."""
-        if message.epoch == self.epoch or message.lane.address.group not in self.open_groups:
+        if self._is_current(message):
             self._on_stream_gone(message.lane.address.group)
             return
+        if message.lane.address.group not in self.open_groups:
+            return  # recovery finds them in the table
         for entry in entries:
             entry.message = None
             self._resend(entry)
+
+    def _is_current(self, message: Message) -> bool:
+        group = message.lane.address.group
+        return group in self.open_groups and message.epoch == self.epochs.get(group, 0)
 
     def _publish_apart(self, lane: LaneQueue, entries: list[Entry], error: PayloadOverLimit) -> None:
         """Large headers: what does not fit together may fit alone, what does not fit alone never will."""

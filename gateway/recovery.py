@@ -133,10 +133,10 @@ class Recovery:
                 self._payloads.purge(entry.blob)
                 entry.blob = None
         for entry in lost:
+            entry.message = None
             reason = "the broker lost the queue under this request, and its model must not run twice"
             self._inflight.end(entry, BrokerAway(reason))
-        self._outbox.epoch += 1
-        self._outbox.open_groups.add(group)
+        self._outbox.reopen(group)
         self.num_recoveries += 1
         return again
 

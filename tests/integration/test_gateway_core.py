@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
@@ -21,73 +20,23 @@ from contract.errors import (
     TooLarge,
 )
 from contract.messages import Layout, TensorHead
-from contract.model_config import ModelCard
 from contract.principal import DEFAULT_PRINCIPAL
 from contract.streams import BrokerLimits, lane_consumer
 from contract.subjects import BLOB_STREAM, LaneAddress
-from gateway.core import Answer, InferRequest, Outcome, Pending
-from gateway.dispatch import Dispatch
-from gateway.settings import GatewaySettings
+from gateway.core import Answer, Outcome
+from tests.support.gateway_day import WITHIN_S, GatewayDay, answer, ask
 from tests.support.gateway_kit import EAGER, card, infer_request
-from tests.support.lane_worker import LaneWorker, eventually
-from tests.support.nats_server import NatsServer
-from transport.base import Transport
-from transport.connection import connect
-
-WITHIN_S = 10.0
-
-
-class Day:
-    """A broker, and what a test starts around it."""
-
-    def __init__(self, stack: AsyncExitStack, server: NatsServer) -> None:
-        self._stack = stack
-        self.server = server
-
-    async def transport(self, name: str) -> Transport:
-        transport = await connect(self.server.settings, name)
-        self._stack.push_async_callback(transport.close)
-        return transport
-
-    async def worker(
-        self, model: ModelCard, *, echoes: bool = True, name: str = "worker", limits: BrokerLimits | None = None
-    ) -> LaneWorker:
-        return await LaneWorker(await self.transport(name), model, echoes=echoes, limits=limits).start()
-
-    async def gateway(self, **settings: object) -> Dispatch:
-        broker = self.server.settings.model_copy(update=settings.pop("broker", {}))  # type: ignore[call-overload]
-        transport = await self.transport("gateway")
-        dispatch = Dispatch(GatewaySettings(broker=broker, **settings), transport)  # type: ignore[arg-type]
-        await dispatch.start()
-        self._stack.push_async_callback(dispatch.close)
-        return dispatch
+from tests.support.lane_worker import eventually
+from tests.support.transports import Transports
 
 
 @pytest.fixture
-async def day(tmp_path: Path) -> AsyncIterator[Day]:
-    server = NatsServer(tmp_path)
-    await server.start()
-    try:
-        async with AsyncExitStack() as stack:
-            yield Day(stack, server)
-    finally:
-        server.kill()
+async def day(transports: Transports) -> AsyncIterator[GatewayDay]:
+    async with AsyncExitStack() as stack:
+        yield GatewayDay(stack, transports)
 
 
-def ask(
-    gateway: Dispatch, model: str, request: InferRequest, version: str = ""
-) -> tuple[Pending, asyncio.Future[Outcome]]:
-    heard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    target = gateway.resolve(DEFAULT_PRINCIPAL, "", model, version)
-    return gateway.submit(target, request, heard.set_result), heard
-
-
-async def answer(gateway: Dispatch, request: InferRequest, model: str = "tiny", version: str = "") -> Outcome:
-    async with asyncio.timeout(WITHIN_S):
-        return await ask(gateway, model, request, version)[1]
-
-
-async def test_a_request_is_answered_with_its_own_tensors(day: Day) -> None:
+async def test_a_request_is_answered_with_its_own_tensors(day: GatewayDay) -> None:
     await day.worker(card())
     gateway = await day.gateway()
     assert gateway.is_ready
@@ -99,7 +48,7 @@ async def test_a_request_is_answered_with_its_own_tensors(day: Day) -> None:
     assert len(gateway.inflight) == 0
 
 
-async def test_requests_of_one_tick_share_messages_and_each_hears_its_own(day: Day) -> None:
+async def test_requests_of_one_tick_share_messages_and_each_hears_its_own(day: GatewayDay) -> None:
     worker = await day.worker(card())
     gateway = await day.gateway()
     requests = [infer_request(bytes([n]) * 16) for n in range(20)]
@@ -108,7 +57,7 @@ async def test_requests_of_one_tick_share_messages_and_each_hears_its_own(day: D
     assert sorted(len(r.message.requests) for r in worker.received) == [4, 8, 8]
 
 
-async def test_a_pinned_version_goes_to_its_own_lane(day: Day) -> None:
+async def test_a_pinned_version_goes_to_its_own_lane(day: GatewayDay) -> None:
     worker = await day.worker(card(versions={"1": "READY", "2": "READY"}))
     gateway = await day.gateway()
     assert isinstance(await answer(gateway, infer_request(), version="2"), Answer)
@@ -116,10 +65,10 @@ async def test_a_pinned_version_goes_to_its_own_lane(day: Day) -> None:
     assert worker.received[0].message.version == "2"
 
 
-async def test_a_models_error_is_the_callers_error(day: Day) -> None:
+async def test_a_models_error_is_the_callers_error(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    _, heard = ask(gateway, "tiny", infer_request())
+    _, heard = ask(gateway, infer_request())
     await eventually(lambda: worker.received)
     worker.fail(worker.received[0], ModelFailed("it broke"))
     outcome = await heard
@@ -127,10 +76,10 @@ async def test_a_models_error_is_the_callers_error(day: Day) -> None:
     assert outcome.message == "it broke"
 
 
-async def test_a_second_answer_is_counted_and_ignored(day: Day) -> None:
+async def test_a_second_answer_is_counted_and_ignored(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    _, heard = ask(gateway, "tiny", infer_request())
+    _, heard = ask(gateway, infer_request())
     await eventually(lambda: worker.received)
     worker.echo(worker.received[0])
     worker.echo(worker.received[0])
@@ -138,11 +87,11 @@ async def test_a_second_answer_is_counted_and_ignored(day: Day) -> None:
     await eventually(lambda: gateway.inflight.num_late_answers == 1)
 
 
-async def test_a_deadline_is_answered_on_time_whatever_the_worker_does(day: Day) -> None:
+async def test_a_deadline_is_answered_on_time_whatever_the_worker_does(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
     until_s = time.monotonic() + 0.3
-    _, heard = ask(gateway, "tiny", infer_request(deadline_s=until_s))
+    _, heard = ask(gateway, infer_request(deadline_s=until_s))
     await eventually(lambda: worker.received)
     assert isinstance(await heard, DeadlineExceeded)
     assert 0 <= time.monotonic() - until_s < 0.25
@@ -150,12 +99,12 @@ async def test_a_deadline_is_answered_on_time_whatever_the_worker_does(day: Day)
     await eventually(lambda: head.id in worker.cancelled)
 
 
-async def test_a_request_whose_caller_left_is_taken_out_of_the_queue(day: Day) -> None:
+async def test_a_request_whose_caller_left_is_taken_out_of_the_queue(day: GatewayDay) -> None:
     worker = await day.worker(card())
     gateway = await day.gateway()
     await worker.stop()  # still alive by its heartbeat: the request waits in the stream
-    watcher = await day.worker(card("other"), name="watcher")
-    pending, heard = ask(gateway, "tiny", infer_request())
+    watcher = await day.worker(card("other"))
+    pending, heard = ask(gateway, infer_request())
     entry = next(iter(gateway.inflight.entries()))
     await eventually(lambda: entry.message is not None and entry.message.fate == "stored")
     pending.cancel()
@@ -167,15 +116,15 @@ async def test_a_request_whose_caller_left_is_taken_out_of_the_queue(day: Day) -
         return await watcher.transport.lane_backlog(spec) == (0, 0)
 
     await eventually(is_out_of_the_queue)
-    late = await day.worker(card(), name="late")
+    late = await day.worker(card())
     assert isinstance(await answer(gateway, infer_request()), Answer)
     assert late.num_requests() == 1, "the cancelled request was executed"
 
 
-async def test_a_cancel_before_the_broker_said_the_sequence_deletes_too(day: Day) -> None:
+async def test_a_cancel_before_the_broker_said_the_sequence_deletes_too(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    pending, heard = ask(gateway, "tiny", infer_request())
+    pending, heard = ask(gateway, infer_request())
     entry = next(iter(gateway.inflight.entries()))
     await asyncio.sleep(0)  # the flush of this tick publishes, no ack can have come yet
     assert entry.message is not None
@@ -186,11 +135,11 @@ async def test_a_cancel_before_the_broker_said_the_sequence_deletes_too(day: Day
     await eventually(lambda: entry.id in worker.cancelled)
 
 
-async def test_one_cancelled_of_two_leaves_its_mate_in_the_queue(day: Day) -> None:
+async def test_one_cancelled_of_two_leaves_its_mate_in_the_queue(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    pending, _ = ask(gateway, "tiny", infer_request())
-    _, heard = ask(gateway, "tiny", infer_request(b"mate" * 4))
+    pending, _ = ask(gateway, infer_request())
+    _, heard = ask(gateway, infer_request(b"mate" * 4))
     await eventually(lambda: worker.received)
     pending.cancel()
     await eventually(lambda: worker.cancelled)
@@ -201,12 +150,12 @@ async def test_one_cancelled_of_two_leaves_its_mate_in_the_queue(day: Day) -> No
     assert bytes(outcome.data[0]) == b"mate" * 4
 
 
-async def test_a_full_queue_refuses_at_once_and_a_free_one_takes_again(day: Day) -> None:
+async def test_a_full_queue_refuses_at_once_and_a_free_one_takes_again(day: GatewayDay) -> None:
     worker = await day.worker(
         card("eager", dynamic_batching=EAGER), echoes=False, limits=BrokerLimits(online_max_msgs=3)
     )
     gateway = await day.gateway(broker={"online_max_msgs": 3})
-    heard = [ask(gateway, "eager", infer_request())[1] for _ in range(5)]
+    heard = [ask(gateway, infer_request(), "eager")[1] for _ in range(5)]
     async with asyncio.timeout(WITHIN_S):
         refused = await asyncio.gather(*heard[3:])
     assert [type(o) for o in refused] == [QueueFull, QueueFull]
@@ -224,11 +173,11 @@ async def test_a_full_queue_refuses_at_once_and_a_free_one_takes_again(day: Day)
     await eventually(is_taken_again)
 
 
-async def test_large_tensors_travel_by_reference_both_ways(day: Day) -> None:
+async def test_large_tensors_travel_by_reference_both_ways(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
     data = bytes(range(256)) * (5 * 4096)  # 5 MiB
-    _, heard = ask(gateway, "tiny", infer_request(data))
+    _, heard = ask(gateway, infer_request(data))
     await eventually(lambda: worker.received)
     head = worker.received[0].message.requests[0]
     assert head.blob is not None
@@ -247,7 +196,7 @@ async def test_large_tensors_travel_by_reference_both_ways(day: Day) -> None:
     await eventually(is_purged)
 
 
-async def test_a_payload_over_the_blob_memory_is_refused_with_both_numbers(day: Day) -> None:
+async def test_a_payload_over_the_blob_memory_is_refused_with_both_numbers(day: GatewayDay) -> None:
     await day.worker(card(), limits=BrokerLimits(blob_max_bytes=2 * 1024 * 1024))
     gateway = await day.gateway(broker={"blob_max_bytes": 2 * 1024 * 1024})
     outcome = await answer(gateway, infer_request(bytes(3 * 1024 * 1024)))
@@ -256,7 +205,7 @@ async def test_a_payload_over_the_blob_memory_is_refused_with_both_numbers(day: 
     assert str(2 * 1024 * 1024) in outcome.message
 
 
-async def test_a_header_over_the_brokers_limit_is_refused_and_its_mate_is_not(day: Day) -> None:
+async def test_a_header_over_the_brokers_limit_is_refused_and_its_mate_is_not(day: GatewayDay) -> None:
     await day.worker(card())
     gateway = await day.gateway()
     large = infer_request(parameters={"p": "x" * 1_200_000})
@@ -266,10 +215,10 @@ async def test_a_header_over_the_brokers_limit_is_refused_and_its_mate_is_not(da
     assert isinstance(outcomes[1], Answer)
 
 
-async def test_a_closed_connection_of_the_last_worker_is_no_worker_within_a_moment(day: Day) -> None:
+async def test_a_closed_connection_of_the_last_worker_is_no_worker_within_a_moment(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    _, accepted = ask(gateway, "tiny", infer_request())
+    _, accepted = ask(gateway, infer_request())
     await eventually(lambda: worker.received)
     await worker.transport.close()  # as a kill -9 would
     gone_s = time.monotonic()
@@ -284,16 +233,16 @@ async def test_a_closed_connection_of_the_last_worker_is_no_worker_within_a_mome
     await eventually(is_refused)
     assert time.monotonic() - gone_s < 3.0
     assert not accepted.done()
-    await day.worker(card(), name="restarted")
+    await day.worker(card())
     outcome = await asyncio.wait_for(accepted, WITHIN_S)  # redelivered after ack_wait
     assert isinstance(outcome, Answer)
 
 
-async def test_a_draining_gateway_finishes_what_it_accepted_and_takes_nothing_new(day: Day) -> None:
+async def test_a_draining_gateway_finishes_what_it_accepted_and_takes_nothing_new(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
     target = gateway.resolve(DEFAULT_PRINCIPAL, "", "tiny", "")
-    _, heard = ask(gateway, "tiny", infer_request())
+    _, heard = ask(gateway, infer_request())
     await eventually(lambda: worker.received)
     draining = asyncio.create_task(gateway.drain(WITHIN_S))
     await eventually(lambda: not gateway.is_ready)
@@ -307,10 +256,10 @@ async def test_a_draining_gateway_finishes_what_it_accepted_and_takes_nothing_ne
     assert isinstance(await heard, Answer)
 
 
-async def test_what_a_closing_gateway_could_not_finish_is_told_so(day: Day) -> None:
+async def test_what_a_closing_gateway_could_not_finish_is_told_so(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    _, heard = ask(gateway, "tiny", infer_request())
+    _, heard = ask(gateway, infer_request())
     await eventually(lambda: worker.received)
     assert await gateway.drain(0.05) == 1
     await gateway.close()
@@ -318,7 +267,7 @@ async def test_what_a_closing_gateway_could_not_finish_is_told_so(day: Day) -> N
     await eventually(lambda: worker.cancelled)
 
 
-async def test_gateways_learn_of_each_other_and_of_workers_at_start(day: Day) -> None:
+async def test_gateways_learn_of_each_other_and_of_workers_at_start(day: GatewayDay) -> None:
     await day.worker(card())
     first, second = await day.gateway(), await day.gateway()
     await eventually(lambda: len(first.registry.gateways()) == 2)
@@ -326,10 +275,10 @@ async def test_gateways_learn_of_each_other_and_of_workers_at_start(day: Day) ->
     assert [(g, c.config.name) for g, c in second.models()] == [("default", "tiny")]
 
 
-async def test_a_starting_worker_is_told_the_open_cancels(day: Day) -> None:
+async def test_a_starting_worker_is_told_the_open_cancels(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    pending, _ = ask(gateway, "tiny", infer_request())
+    pending, _ = ask(gateway, infer_request())
     await eventually(lambda: worker.received)
     pending.cancel()
     told = await worker.transport.request("cancels.default", b"", WITHIN_S)
@@ -337,10 +286,10 @@ async def test_a_starting_worker_is_told_the_open_cancels(day: Day) -> None:
     assert worker.cancelled == {worker.received[0].message.requests[0].id}
 
 
-async def test_an_unreadable_reply_hurts_only_whom_it_concerns(day: Day) -> None:
+async def test_an_unreadable_reply_hurts_only_whom_it_concerns(day: GatewayDay) -> None:
     worker = await day.worker(card(), echoes=False)
     gateway = await day.gateway()
-    _, heard = ask(gateway, "tiny", infer_request())
+    _, heard = ask(gateway, infer_request())
     await eventually(lambda: worker.received)
     received = worker.received[0]
     worker.transport.reply(received.message.reply, b"garbage")

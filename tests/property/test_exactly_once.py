@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from contract.deadline import BrokerClock
 from contract.envelope import unpack
-from contract.errors import DeadlineExceeded, HeadraceError, ModelFailed
+from contract.errors import BrokerAway, DeadlineExceeded, HeadraceError, ModelFailed
 from contract.messages import RequestMessage
 from contract.principal import DEFAULT_PRINCIPAL
 from contract.streams import BrokerLimits
@@ -54,6 +54,8 @@ class Broker:
         self.unanswered: list[tuple[bytes, OnStored]] = []
         self.stored: dict[int, bytes] = {}
         self.last_sequence = 0
+        self.deletes: list[int] = []
+        """Asked for and not done yet: the stream API takes its time, publishes overtake it."""
 
     def publish_stored(self, _subject: str, payload: bytes, on_stored: OnStored) -> None:
         if not self.is_connected:
@@ -63,7 +65,7 @@ class Broker:
     def delete_message(self, _stream: str, sequence: int) -> None:
         if not self.is_connected:
             raise Disconnected("away")
-        self.stored.pop(sequence, None)
+        self.deletes.append(sequence)
 
 
 class Quiet:
@@ -154,6 +156,19 @@ class Gateway(RuleBasedStateMachine):
                 if entry.message is not None and not lane.may_retry:
                     assert before[entry.id] == 0, "a model that must not run twice got a second copy"
 
+    @rule()
+    def a_good_tick(self) -> None:
+        """What is queued goes out and is stored: the ordinary day, so that faults meet something."""
+        self.end_of_tick()
+        unanswered, self.broker.unanswered = self.broker.unanswered, []
+        for payload, on_stored in unanswered:
+            on_stored(self.store(payload))
+
+    def store(self, payload: bytes) -> Stored:
+        self.broker.last_sequence += 1
+        self.broker.stored[self.broker.last_sequence] = payload
+        return Stored(self.broker.last_sequence)
+
     # ------------------------------------------------------------------ the broker's word
 
     @precondition(lambda self: self.broker.unanswered)
@@ -166,12 +181,20 @@ class Gateway(RuleBasedStateMachine):
         payload, on_stored = self.broker.unanswered.pop(number)
         outcome: PublishOutcome
         if word == "stored":
-            self.broker.last_sequence += 1
-            outcome = Stored(self.broker.last_sequence)
-            self.broker.stored[outcome.sequence] = payload
+            outcome = self.store(payload)
         else:
             outcome = {"full": StreamFull("x"), "gone": StreamGone("x"), "silence": BrokerTimeout("x")}[word]
         on_stored(outcome)
+
+    @precondition(lambda self: self.broker.deletes)
+    @rule()
+    def broker_deletes(self) -> None:
+        deleted = self.broker.stored.pop(self.broker.deletes.pop(0), None)
+        if deleted is not None:
+            message, _ = unpack(RequestMessage, deleted)
+            open_ids = {entry.id for entry in self.inflight.entries()}
+            wanted = [head.id for head in message.requests if head.id in open_ids]
+            assert not wanted, "a message that somebody waits for was deleted"
 
     @precondition(lambda self: self.gone)
     @rule()
@@ -186,6 +209,7 @@ class Gateway(RuleBasedStateMachine):
     @rule()
     def connection_is_lost(self) -> None:
         self.broker.is_connected = False
+        self.broker.deletes.clear()
         self.outbox.open_groups.clear()
 
     @precondition(lambda self: not self.broker.is_connected)
@@ -195,6 +219,7 @@ class Gateway(RuleBasedStateMachine):
         self.gone.clear()
         if not keeps_memory:
             self.broker.stored.clear()
+            self.broker.last_sequence = 0
         for group in GROUPS:
             for entry in self.recovery.reopen(group, is_new_life=True):
                 self.queue(entry)
@@ -247,3 +272,30 @@ class Gateway(RuleBasedStateMachine):
 
 TestExactlyOnce = Gateway.TestCase
 TestExactlyOnce.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_a_message_of_an_earlier_life_of_the_stream_is_never_deleted_by_its_number() -> None:
+    machine = Gateway()
+    machine.submit(target_number=1, timeout_s=5.0)  # must not run twice
+    machine.a_good_tick()
+    machine.connection_is_lost()
+    machine.connection_is_back(keeps_memory=False)
+    assert isinstance(machine.heard[1][0], BrokerAway)
+    machine.submit(target_number=0, timeout_s=5.0)
+    machine.a_good_tick()
+    while machine.broker.deletes:
+        machine.broker_deletes()
+    assert list(machine.broker.stored) == [1]
+
+
+def test_an_answer_left_over_from_an_earlier_life_deletes_nothing_of_the_next() -> None:
+    machine = Gateway()
+    machine.submit(target_number=0, timeout_s=5.0)
+    machine.a_good_tick()
+    machine.connection_is_lost()
+    machine.connection_is_back(keeps_memory=False)
+    machine.submit(target_number=0, timeout_s=5.0)
+    machine.a_good_tick()
+    machine.entries[0].cancel()
+    machine.entries[1].cancel()
+    assert machine.broker.deletes == [1], "both travelled in the one message of the new life"

@@ -66,7 +66,7 @@ class LaneWorker:
         self.received: list[Received] = []
         self.cancelled: set[int] = set()
         self.state = "serving"
-        self.worker = f"w-{transport.name}"
+        self.worker = f"w-{transport.name}-{card.config.name}"
         self._lanes: list[Lane] = []
         self._subscriptions: list[Subscription] = []
 
