@@ -76,6 +76,7 @@ async def _run_worker(slot: int, settings: WorkerSettings, stop: asyncio.Event, 
         process.stdin.close()
         if process.returncode is None:
             process.kill()
+            await process.wait()
     if stop.is_set():
         log.info("worker-ended", slot=slot, pid=process.pid, **describe_exit(code))
     return code
