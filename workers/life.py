@@ -89,6 +89,7 @@ class Worker:
             now_s=now_s,
         )
         self._num_stuck = 0
+        self._loading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         transport.on_lost(self.desk.drop_lost)
         transport.on_reconnect(lambda: self._spawn(self._ensure_streams()))
@@ -152,10 +153,12 @@ class Worker:
         if request.action == "beat":
             self.presence.beat_soon()
             return ControlReply()
-        if request.action == "load":
-            return await self._load_model(request.model)
-        if request.action == "unload":
-            return await self._unload_model(request.model)
+        if request.action in {"load", "unload"}:
+            if self.stop.is_set():
+                return ControlReply("the worker is draining")
+            async with self._loading:
+                step = self._load_model if request.action == "load" else self._unload_model
+                return await step(request.model)
         return ControlReply(f"unknown action {request.action!r}, there are drain, beat, load, unload")
 
     # -------- models
