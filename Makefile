@@ -18,7 +18,7 @@ up: venv models ## serve model_repository until Ctrl-C
 	@$(BIN)/headrace up model_repository $(ARGS)
 
 test: lint models ## lint, then all tests (ARGS="-k name" for some)
-	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 lint: dev-venv ## ruff, format check, mypy, import rules
 	@$(BIN)/ruff check

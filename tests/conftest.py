@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,15 @@ TESTS = Path(__file__).parent
 ONE_AT_A_TIME = {"e2e", "faults"}
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that start whole process trees, kill parts of them and time the rest share one worker of pytest-xdist."""
-    if item.path.relative_to(TESTS).parts[0] in ONE_AT_A_TIME:
-        item.add_marker(pytest.mark.xdist_group("processes"))
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time-out: waiting for one's turn is free
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests that start whole process trees, kill parts of them and time the rest do not run beside each other."""
+    is_parallel = "PYTEST_XDIST_WORKER" in os.environ
+    if not is_parallel or item.path.relative_to(TESTS).parts[0] not in ONE_AT_A_TIME:
+        return (yield)
+    with Path(__file__).open("rb") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return (yield)
 
 
 @pytest.fixture
