@@ -40,8 +40,13 @@ class DoorCounters:
         self.num_cut_off = 0
         """Connections ended by us: silent in mid-request, or not reading their answers."""
 
+    def began(self) -> None:
+        """One request is complete and has no answer yet."""
+        self.num_in_flight += 1
+
     def ended(self, model: str, code: str, seconds: float) -> None:
         """One request got its answer, or its caller left."""
+        self.num_in_flight -= 1
         key = (model, code)
         self.requests[key] = self.requests.get(key, 0) + 1
         self.buckets[bisect_left(BOUNDS_S, seconds)] += 1

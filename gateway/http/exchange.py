@@ -25,7 +25,7 @@ from gateway.http.errors import error_body, error_head
 from gateway.http.paths import ModelPath
 from gateway.oip.binary import header_length
 from gateway.oip.decode import decode
-from gateway.oip.encode import EncodedAnswer, encode
+from gateway.oip.encode import encode
 from gateway.oip.request import JSON_FORM, OutputForm
 
 _log = structlog.get_logger("gateway.http")
@@ -83,7 +83,7 @@ class Exchange:
         """The request is complete and it is its turn: decode it and hand it to the core, or refuse it."""
         doorway = self._doorway
         self._began_s = _monotonic()
-        doorway.counters.num_in_flight += 1
+        doorway.counters.began()
         echoed = h.request_id(self._found) if h.REQUEST_ID in self._found else None
         self.request_id = doorway.new_request_id() if echoed is None else echoed.decode()
         try:
@@ -151,27 +151,21 @@ class Exchange:
                 _log.exception("answer-broke-the-door", request_id=self.request_id)
                 outcome = InternalError(f"internal error, request {self.request_id}")
             else:
-                self._end(OK)
-                self._line.respond(self, *self._answer_head(encoded))
+                self.response_complete = True
+                self._doorway.counters.ended(self._model, OK, _monotonic() - self._began_s)
+                self._line.respond(self, self._answer_head(encoded.header_length), encoded.parts, encoded.num_bytes)
                 return
-        self._end(outcome.code)
+        self.response_complete = True
+        self._doorway.counters.ended(self._model, outcome.code, _monotonic() - self._began_s)
         body = error_body(outcome)
         head = b"%bx-request-id: %b\r\n" % (error_head(outcome, self.error_status), self.request_id.encode())
         self._line.respond(self, head, [body], len(body))
 
-    def _end(self, code: str) -> None:
-        self.response_complete = True
-        counters = self._doorway.counters
-        counters.num_in_flight -= 1
-        counters.ended(self._model, code, _monotonic() - self._began_s)
-
-    def _answer_head(self, encoded: EncodedAnswer) -> tuple[bytes, list[bytes | memoryview], int]:
+    def _answer_head(self, header_length: int | None) -> bytes:
         request_id = self.request_id.encode()
-        if encoded.header_length is None:
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: %b\r\n" % request_id
-        else:
-            head = (
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n"
-                b"inference-header-content-length: %d\r\nx-request-id: %b\r\n" % (encoded.header_length, request_id)
-            )
-        return head, encoded.parts, encoded.num_bytes
+        if header_length is None:
+            return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: %b\r\n" % request_id
+        return (
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n"
+            b"inference-header-content-length: %d\r\nx-request-id: %b\r\n" % (header_length, request_id)
+        )

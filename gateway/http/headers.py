@@ -42,27 +42,28 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z
 Found = dict[bytes, bytes]
 
 
-def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Found:
-    """Values of the headers we read, by lower-case name.
+def read_headers(headers: Iterable[tuple[bytes, bytes]], found: Found) -> None:
+    """Put the values of the headers we read into `found`, by lower-case name; all of them, even where this raises.
 
     Raises:
         InvalidInput: two copies of a header that may be there once, or an encoded body.
     """
-    found: Found = {}
+    twice = b""
     for name, value in headers:
         if name in _READ:
             if name not in found:
                 found[name] = value
             elif name not in _LENIENT:
-                raise InvalidInput(f"header {_spelt(name)} is given more than once")
+                twice = name
+    if twice:
+        raise InvalidInput(f"header {_spelt(twice)} is given more than once")
     if CONTENT_ENCODING not in found:
-        return found
+        return
     encoding = found[CONTENT_ENCODING]
     if encoding.strip().lower() not in (b"", b"identity"):
         raise InvalidInput(
             f"Content-Encoding {encoding[:64].decode('latin-1')!r} is not supported, send the body as it is"
         )
-    return found
 
 
 def text(found: Found, name: bytes) -> str:

@@ -86,6 +86,9 @@ class HttpProtocol(TurnProtocol):
         if path is not None:
             self._receive(path, None)
             return
+        if self.parser.should_upgrade() and _has_body(self.headers):
+            self.refuse(InvalidInput("Upgrade is not supported here"))
+            return
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
@@ -116,7 +119,8 @@ class HttpProtocol(TurnProtocol):
             if not self.is_deaf:
                 super().on_message_complete()
             return
-        self._uncount()
+        if self._counted_bytes:
+            self._uncount()
         exchange.is_received = True
         if len(exchange.body) > self.doorway.max_request_bytes:
             exchange.error = _over(len(exchange.body), self.doorway.max_request_bytes)
@@ -146,10 +150,11 @@ class HttpProtocol(TurnProtocol):
         return path
 
     def _receive(self, path: ModelPath | None, error: HeadraceError | None) -> None:
+        found: h.Found = {}
         try:
-            found = h.read_headers(self.headers)
+            h.read_headers(self.headers, found)
         except InvalidInput as e:
-            found, error = {}, error or e
+            error = error or e
         exchange = Exchange(self, self.doorway, path, found, keep_alive=self.parser.should_keep_alive())
         self._receiving = exchange
         if error is not None:
@@ -162,7 +167,7 @@ class HttpProtocol(TurnProtocol):
                 exchange.keep_alive = False
             if self.parser.should_upgrade():
                 self._unparsed_bytes = announced
-                if any(name == b"transfer-encoding" for name, _ in self.headers):
+                if _is_chunked(self.headers):
                     self.refuse(InvalidInput("a request with Upgrade must say its length with Content-Length"))
                     return
         if announced > self.doorway.max_request_bytes:
@@ -232,6 +237,14 @@ class HttpProtocol(TurnProtocol):
 
 
 _routes: dict[bytes, ModelPath] = {}
+
+
+def _is_chunked(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in headers)
+
+
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return _is_chunked(headers) or any(name == h.CONTENT_LENGTH and value != b"0" for name, value in headers)
 
 
 def _over(num_bytes: int, limit: int) -> TooLarge:

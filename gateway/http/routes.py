@@ -103,7 +103,8 @@ class Routes:
         return self._error(request, method_refused(request.method, allowed), status=405, allow=allowed)
 
     def _resolve(self, request: Request, path: ModelPath) -> Target:
-        found = h.read_headers(request.headers.raw)
+        found: h.Found = {}
+        h.read_headers(request.headers.raw, found)
         principal = self._doorway.identify(h.text(found, h.AUTHORIZATION) if h.AUTHORIZATION in found else None)
         service = h.text(found, h.SERVICE) if h.SERVICE in found else ""
         return self._doorway.core.resolve(principal, service, path.model, path.version)

@@ -71,17 +71,30 @@ def test_any_path_is_a_model_path_none_or_refused(rest: bytes) -> None:
         assert "model" in e.message  # noqa: PT017 - either outcome is right
 
 
+def read(*headers: tuple[bytes, bytes]) -> h.Found:
+    found: h.Found = {}
+    h.read_headers(headers, found)
+    return found
+
+
 def test_headers_that_may_come_once_are_refused_twice_and_others_are_not() -> None:
-    found = h.read_headers([(b"x-request-id", b"a"), (b"x-request-id", b"b"), (b"cookie", b"c"), (b"cookie", b"d")])
+    found = read((b"x-request-id", b"a"), (b"x-request-id", b"b"), (b"cookie", b"c"), (b"cookie", b"d"))
     assert found == {b"x-request-id": b"a"}
     with pytest.raises(InvalidInput, match="Headrace-Service"):
-        h.read_headers([(b"headrace-service", b"a"), (b"headrace-service", b"a")])
+        read((b"headrace-service", b"a"), (b"headrace-service", b"a"))
+
+
+def test_a_refused_head_is_still_read_to_its_end() -> None:
+    found: h.Found = {}
+    with pytest.raises(InvalidInput):
+        h.read_headers([(b"authorization", b"a"), (b"authorization", b"b"), (b"content-length", b"5")], found)
+    assert found[b"content-length"] == b"5"
 
 
 def test_identity_is_the_only_encoding() -> None:
-    assert h.read_headers([(b"content-encoding", b"Identity")])
+    assert read((b"content-encoding", b"Identity"))
     with pytest.raises(InvalidInput, match="gzip"):
-        h.read_headers([(b"content-encoding", b"gzip")])
+        read((b"content-encoding", b"gzip"))
 
 
 def test_error_heads_carry_code_retry_and_challenge() -> None:

@@ -383,6 +383,21 @@ async def test_an_upgrade_nobody_speaks_is_answered_as_plain_http(client: RawCli
     assert await works(client)
 
 
+@pytest.mark.parametrize("head", [("Authorization: a", "Authorization: b"), ("Content-Encoding: gzip",)])
+async def test_a_refused_upgrade_does_not_leave_its_body_behind(client: RawClient, head: tuple[str, ...]) -> None:
+    smuggled = http(floats(9, id="smuggled"))
+    client.send(http(smuggled, *head, "Connection: Upgrade", "Upgrade: h2c") + http(floats(1, id="next")))
+    assert (await client.read()).status == 400
+    assert (await client.read()).json["id"] == "next"
+
+
+async def test_an_upgrade_with_a_body_elsewhere_is_refused(client: RawClient) -> None:
+    smuggled = http(floats(9, id="smuggled"))
+    reply = await client.ask(http(smuggled, "Connection: Upgrade", "Upgrade: h2c", path="/v2/health/live"))
+    assert reply.status == 400
+    assert await client.is_closed()
+
+
 async def test_a_chunked_body_with_an_upgrade_is_never_read_as_the_next_request(client: RawClient) -> None:
     smuggled = http(floats(9, id="smuggled"))
     raw = http(b"", "Connection: Upgrade", "Upgrade: h2c", "Transfer-Encoding: chunked")
