@@ -73,6 +73,7 @@ def up(
             "up.data_dir": ("--data-dir", data_dir),
         },
     )
+    _need("gateway", "worker")
     raise typer.Exit(asyncio.run(run(effective.settings, Say(), show_logs=logs)))
 
 
@@ -81,6 +82,7 @@ def gateway(
     config: ConfigFile = None, http_port: HttpPort = None, metrics_port: MetricsPort = None, sets: Sets = None
 ) -> None:
     """Run one gateway against a broker that is already there."""
+    _need("gateway")
     from headrace.roles import run_gateway
 
     flags = {
@@ -95,6 +97,7 @@ def worker(
     repository: Repository = None, config: ConfigFile = None, workers: Processes = None, sets: Sets = None
 ) -> None:
     """Run a pool of workers against a broker that is already there."""
+    _need("worker")
     from headrace.roles import run_workers
 
     flags = {"worker.model_repository": ("REPO", repository), "worker.num_processes": ("--workers", workers)}
@@ -212,6 +215,15 @@ def _run(
     import asyncio
 
     raise typer.Exit(asyncio.run(command(_load(config, sets, {}).settings)))
+
+
+def _need(*extras: str) -> None:
+    """End the command with what to install, if something is missing."""
+    from headrace.extras import complaint
+
+    wrong = complaint(*extras)
+    if wrong:
+        _fail(wrong)
 
 
 def _fail(text: str) -> NoReturn:

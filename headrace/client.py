@@ -30,6 +30,10 @@ from headrace.oip import (
 _CODES = {400: "invalid-input", 401: "unauthenticated", 403: "forbidden", 404: "not-found", 413: "too-large"}
 
 
+PATIENCE_S = 5.0
+"""How much longer than the deadline the client listens: the gateway answers in time, with 504 if need be."""
+
+
 class Client:
     """A connection to one gateway."""
 
@@ -40,7 +44,7 @@ class Client:
         secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         self.url = f"{parts.scheme}://{parts.netloc}"
-        self._connection = kind(parts.hostname, parts.port or (443 if secure else 80), timeout=timeout_s + 5)
+        self._connection = kind(parts.hostname, parts.port or (443 if secure else 80), timeout=timeout_s + PATIENCE_S)
         self._timeout_s = timeout_s
         self._key = key
         self._specs: dict[tuple[str, str], dict[str, InputSpec]] = {}
@@ -69,11 +73,13 @@ class Client:
             raise InvalidInput(f"model {model!r} has no input {unknown[0]!r}, it has {sorted(specs)}")
         arrays = {n: (specs[n].datatype, as_tensor(v, specs[n])) for n, v in given.items()}
         body, header_length = encode_request(arrays, outputs=outputs, request_id=request_id, parameters=parameters)
+        deadline_s = self._timeout_s if timeout_s is None else timeout_s
         headers = {
             HEADER_LENGTH: str(header_length),
             "Content-Type": "application/octet-stream",
-            "Headrace-Timeout-Ms": str(max(1, int((timeout_s or self._timeout_s) * 1000))),
+            "Headrace-Timeout-Ms": str(max(1, int(deadline_s * 1000))),
         }
+        self._wait_at_most(deadline_s + PATIENCE_S)
         answer, length = self._ask("POST", f"{_path(model, version)}/infer", body, headers)
         return decode_answer(answer, length)
 
@@ -111,6 +117,11 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _wait_at_most(self, seconds: float) -> None:
+        self._connection.timeout = seconds
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(seconds)
 
     def _get(self, path: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._ask("GET", path)[0])

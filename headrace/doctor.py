@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import shutil
 import socket
@@ -18,6 +17,7 @@ from headrace.broker import NoBinary, find_binary, machine_memory_bytes, plan_me
 from headrace.config.given import ConfigError, Given
 from headrace.config.load import load
 from headrace.config.settings import HeadraceSettings
+from headrace.extras import complaint
 from headrace.ports import holder_of, is_free
 from headrace.runfile import RunNote, read_note
 from headrace.status import broker_of
@@ -31,12 +31,6 @@ MAX_CLOCK_OFFSET_S = 0.020
 NETWORK_WAIT_S = 3.0
 
 State = Literal["good", "note", "bad"]
-
-EXTRAS: dict[str, tuple[str, ...]] = {
-    "gateway": ("httptools", "orjson", "prometheus_client", "starlette", "uvicorn"),
-    "worker": ("onnxruntime", "psutil", "tritonclient"),
-}
-"""Modules that each extra brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +79,9 @@ def python_finding(version: tuple[int, int]) -> Finding:
 
 def _package_findings() -> list[Finding]:
     findings: list[Finding] = []
-    for extra, modules in EXTRAS.items():
-        missing = [m for m in modules if importlib.util.find_spec(m) is None]
-        if missing:
-            text = f"{', '.join(missing)} missing: pip install 'headrace[{extra}]'"
-            findings.append(Finding("bad", extra, text))
-        else:
-            findings.append(Finding("good", extra, "every package is installed"))
+    for extra in ("gateway", "worker"):
+        wrong = complaint(extra)
+        findings.append(Finding("bad" if wrong else "good", extra, wrong or "every package is installed"))
     if any(f.state == "bad" for f in findings):
         findings.append(network_finding("pypi.org", 443))
     return findings

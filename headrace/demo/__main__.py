@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import sys
 from pathlib import Path
 
-NEEDED = {
-    "httptools": "httptools",
-    "onnxruntime": "onnxruntime",
-    "orjson": "orjson",
-    "prometheus_client": "prometheus-client",
-    "psutil": "psutil",
-    "starlette": "starlette",
-    "tokenizers": "tokenizers",
-    "tritonclient": "tritonclient[grpc]",
-    "uvicorn": "uvicorn",
-}
-"""Module and package of all that the demo uses beyond headrace's own dependencies."""
+from headrace.extras import complaint
 
 
 def main(arguments: list[str]) -> int:
     """Run it; the exit code."""
-    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        sys.stderr.write(f"missing: {', '.join(missing)}; pip install 'headrace[demo]'\n")
+    wrong = complaint("gateway", "worker", "demo")
+    if wrong:
+        sys.stderr.write(f"{wrong}\n")
         return 1
     from headrace.demo.run import run
 

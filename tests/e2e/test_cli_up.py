@@ -4,7 +4,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,11 @@ import pytest
 
 from contract.errors import InvalidInput, NotFound
 from headrace.launcher import Launcher
+from headrace.oip import Result
 from tests.support.running import FIXTURES, STOP_WITHIN_S, Running, headrace_up
 
 ONLY_ADD_SUB = ("--set", "worker.models=add_sub")
+ONLY_SLOW = ("--set", "worker.models=slow_500")
 X = np.arange(16, dtype=np.float32)[None]
 
 
@@ -133,6 +137,51 @@ def test_a_signal_stops_everything_in_order(number: signal.Signals, tmp_path: Pa
         assert gone(family)
         assert not (up.data_dir / "run.json").exists()
         assert "no process is left" in up.output
+
+
+def ask_slowly(up: Running, count: int, pool: ThreadPoolExecutor) -> list[Future[Result]]:
+    """Requests that fill a micro-batch of half a second each; returns once the gateway has them all."""
+    rows = np.zeros((8, 1), np.float32)
+
+    def ask() -> Result:
+        with up.client() as client:
+            return client.infer("slow_500", INPUT0=rows)
+
+    asked = [pool.submit(ask) for _ in range(count)]
+    wait_until(lambda: f"headrace_open_requests {count}.0" in metrics(up))
+    return asked
+
+
+def metrics(up: Running) -> str:
+    with urllib.request.urlopen(up.note.metrics_url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def wait_until(is_so: Callable[[], bool], within_s: float = 30.0) -> None:
+    end_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
+    with headrace_up(tmp_path, FIXTURES, *ONLY_SLOW) as up, ThreadPoolExecutor(4) as pool:
+        asked = ask_slowly(up, 4, pool)
+        assert up.stop() == 0
+        assert [int(a.result(0.1).outputs["ROWS"].max()) for a in asked] == [8] * 4
+
+
+def test_a_second_ctrl_c_does_not_wait_for_what_was_accepted(tmp_path: Path) -> None:
+    with headrace_up(tmp_path, FIXTURES, *ONLY_SLOW) as up, ThreadPoolExecutor(40) as pool:
+        family = up.processes()
+        asked = ask_slowly(up, 40, pool)  # twenty seconds of work
+        up.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "finishing what was accepted" in up.output)
+        started_s = time.monotonic()
+        up.stop(signal.SIGINT)
+        assert time.monotonic() - started_s < 10
+        assert gone(family)
+        assert any(a.exception(10) is not None for a in asked)
 
 
 def test_kill_9_of_the_launcher_leaves_no_process(tmp_path: Path) -> None:
