@@ -1,6 +1,6 @@
 """What every front door says to the gateway's core and hears from it: a request, its target, its one end.
 
-Data and protocols only; `dispatch.py` is the core.
+Data and protocols only; `dispatch.py` is the core. What is made for every request is a Struct: a quarter of the time.
 
 Invariants: `done` is called exactly once for every submitted request, whatever happens to the broker, the workers or
 the caller (tests/property/test_exactly_once.py).
@@ -9,8 +9,10 @@ the caller (tests/property/test_exactly_once.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from contract.errors import HeadraceError
 from contract.messages import ParameterValue, TensorHead
@@ -29,8 +31,7 @@ class Target:
     """Version digits, or empty for whatever the worker's policy serves."""
 
 
-@dataclass(slots=True)
-class InferRequest:
+class InferRequest(msgspec.Struct, eq=False):
     """One decoded and validated request. Its tensors are raw bytes in wire form, in the order of `heads`."""
 
     principal: Principal
@@ -48,13 +49,12 @@ class InferRequest:
     priority: int = 0
     queue_timeout_us: int = 0
     outputs: tuple[str, ...] = ()
-    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    parameters: dict[str, ParameterValue] = {}
     traceparent: str = ""
     payload_bytes: int = 0
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """A model's answer: raw tensors in wire form. The memoryviews are valid as long as the Answer is."""
 
     model: str

@@ -256,8 +256,6 @@ class Dispatch:
         at = 0
         for head in message.results:
             entry = self.inflight.get(head.id)
-            if entry is not None:
-                entry.lane.watch.answered(now_s)
             outcome: Outcome | None = None
             try:
                 sizes, total = result_sizes(head, layouts)
@@ -267,16 +265,18 @@ class Dispatch:
             except BadEnvelope as e:
                 outcome = self._unreadable(e)
                 at = len(body) + 1  # Where the next result begins is unknown now.
-            if outcome is None:
+            if entry is not None:
+                entry.lane.watch.answered(now_s)
+                if outcome is not None:
+                    self.inflight.end(entry, outcome, is_settled=True)
+            if head.blob is not None:
                 self._fetch(entry, message, head)
-            elif entry is not None:
-                self.inflight.end(entry, outcome, is_settled=True)
 
     def _fetch(self, entry: Entry | None, message: ReplyMessage, head: ResultHead) -> None:
         """The result is so large that it travels by reference."""
         ref = head.blob
         assert ref is not None
-        if entry is None:
+        if entry is None or not entry.is_open:
             self.payloads.purge(ref)
             return
 
