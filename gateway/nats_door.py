@@ -131,7 +131,8 @@ class NatsDoor:
 
     def _submit(self, exchange: _Exchange, address: DoorAddress, payload: bytes, pairs: Pairs) -> None:
         version = b"".join([value for name, value in pairs if name == VERSION]).decode("latin-1")
-        found = h.read_headers(pairs)
+        found: h.Found = {}
+        h.read_headers(pairs, found)
         echoed = h.request_id(found)
         if echoed is not None:
             exchange.request_id = echoed.decode()
