@@ -51,6 +51,15 @@ async def test_a_blob_with_a_missing_part_is_gone(transports: Transports) -> Non
         await a.get_blob(ref)
 
 
+async def test_a_blob_whose_bytes_are_not_those_put_is_gone(transports: Transports) -> None:
+    a = await transports.make()
+    await a.ensure_stream(STREAM)
+    ref = await a.put_blob("gw", [b"whole"])
+    await a.put_message(f"blob.gw.{ref.blob_id}.0", b"other bytes")
+    with pytest.raises(StreamGone, match="11 bytes, 5 were put"):
+        await a.get_blob(ref)
+
+
 async def test_a_blob_that_does_not_fit_leaves_nothing(transports: Transports) -> None:
     a = await transports.make()
     await a.ensure_stream(msgspec.structs.replace(STREAM, max_bytes=4 * 1024 * 1024))

@@ -330,6 +330,27 @@ async def test_a_lane_outlives_a_broker_that_forgot_its_streams(transports: Tran
     await nothing_is_left(a)
 
 
+async def test_what_is_settled_while_the_connection_is_cut_counts_when_it_is_back(transports: Transports) -> None:
+    a, b = await transports.make(), await transports.make()
+    await a.ensure_stream(ONLINE)
+    held, lost = Taker(), Inbox()
+    b.on_lost(lost.append)
+    await b.open_lane(LANE, b.row_window(8), held)
+    await publish(a, b"1", b"1", b"1")
+    await held.has(3)
+    b.on_disconnect(held.got[0].ack)
+    b.on_disconnect(held.got[1].nak)
+    await transports.cut(b)
+    await held.has(4)
+    assert (held.got[3].sequence, held.got[3].num_delivered) == (2, 2)
+    assert not held.got[2].is_lost
+    held.got[2].ack()
+    held.got[3].ack()
+    await nothing_is_left(a)
+    assert lost == []
+    assert len(held.got) == 4
+
+
 async def test_a_lane_outlives_its_consumer(transports: Transports) -> None:
     a = await transports.make()
     await a.ensure_stream(ONLINE)

@@ -123,6 +123,27 @@ def test_a_steady_stream_of_equal_messages_overshoots_by_less_than_one_message(
             assert window.rows_in_hand < max_rows + rows
 
 
+@given(max_rows=st.integers(4, 128), rows=st.integers(1, 64), order=st.lists(st.integers(0, 2), max_size=300))
+@settings(deadline=None)
+def test_lanes_of_one_window_overshoot_by_one_message_each_at_most(max_rows: int, rows: int, order: list[int]) -> None:
+    rows = min(rows, max_rows // 2)
+    window = RowWindow(max_rows)
+    books = [CreditBook(window) for _ in range(3)]
+    held: list[CreditBook] = []
+    for pick in order:
+        for book in books:
+            book.ask(0.0)
+        book = books[pick]
+        if book.num_open:
+            book.arrived()
+            book.took(rows)
+            held.append(book)
+        elif held:
+            held.pop(0).finished(rows)
+        expected = window.rows_in_hand + rows * sum(b.num_open for b in books)
+        assert expected <= max_rows + len(books) * rows
+
+
 @given(max_rows=st.integers(1, 1000))
 def test_an_idle_lane_asks_for_two_messages_at_most(max_rows: int) -> None:
     window = RowWindow(max_rows)

@@ -8,6 +8,8 @@ import time
 from typing import Protocol
 
 from tests.support.broker import Broker
+from tests.support.waiting import until
+from transport.client import FastClient
 from transport.connection import connect
 from transport.memory import MAX_PAYLOAD, MemoryBroker
 from transport.nats_transport import NatsTransport
@@ -38,6 +40,9 @@ class Transports(Protocol):
 
     async def bring_back(self) -> None: ...
 
+    async def cut(self, transport: NatsTransport) -> None:
+        """One connection breaks and is made again; the broker keeps everything. Returns when it is back."""
+
     async def close(self) -> None: ...
 
 
@@ -67,6 +72,10 @@ class MemoryTransports:
         for transport in self._made:
             self.broker.reconnect(transport)
 
+    async def cut(self, transport: NatsTransport) -> None:
+        self.broker.disconnect(transport)
+        self.broker.reconnect(transport)
+
     async def close(self) -> None:
         await asyncio.gather(*(t.close() for t in self._made))
 
@@ -94,6 +103,12 @@ class NatsTransports:
 
     async def bring_back(self) -> None:
         await self.broker.start()
+
+    async def cut(self, transport: NatsTransport) -> None:
+        assert isinstance(transport.link, FastClient)
+        before = transport.num_reconnects
+        transport.link._socket.close()
+        await until(lambda: transport.num_reconnects > before)
 
     async def close(self) -> None:
         await asyncio.gather(*(t.close() for t in self._made))
