@@ -87,7 +87,7 @@ class Desk:
 
     def drop_dead(self, now_s: float) -> None:
         """Nobody reads the answers of gateways that are dead by now."""
-        dead = {g for g in {key[0] for key in self.open} if self.fences.is_dead(g, now_s)}
+        dead = {g for g in {key[0] for key in self.open} if self.fences.dead_since_s(g, now_s) is not None}
         if dead:
             log.warning("gateway-dead", gateways=sorted(dead))
             self._drop([key for key in self.open if key[0] in dead], "its gateway is dead")

@@ -1,7 +1,9 @@
 """Whose answer nobody waits for any more, and what was started alone before. Pure: no clock, no broker.
 
 Cancels are kept until their deadline. A gateway is dead when it was heard once and then not for three seconds of our
-own listening; time in which this process could not hear (frozen, disconnected) does not count against anybody.
+own listening. Our own heartbeat comes back to us: while it does not (frozen, disconnected, a broker that hangs) it is
+we who hear nothing, and silence counts against nobody. Dropping the requests of a gateway that lives would leave its
+callers without an answer.
 
 Source: docs/decisions/0001-pull-with-credits.md
 """
@@ -12,10 +14,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from contract.streams import DEAD_AFTER_S
+from contract.streams import BEAT_S, DEAD_AFTER_S
 
 MAX_CANCELS: Final = 200_000
 """Ids remembered at most; the oldest go first. A forgotten cancel costs one needless execution."""
+DEAF_AFTER_S: Final = 1.5 * BEAT_S
+"""Without our own heartbeat; with the second between two of a gateway's it stays under DEAD_AFTER_S."""
 FORGET_GATEWAY_S: Final = 3_600.0
 """A dead gateway is remembered longer than any of its requests can live."""
 
@@ -23,11 +27,12 @@ FORGET_GATEWAY_S: Final = 3_600.0
 class Fences:
     """Cancels and gateway heartbeats, as one worker knows them."""
 
-    __slots__ = ("_cancels", "_heard")
+    __slots__ = ("_cancels", "_heard", "_heard_self_s")
 
     def __init__(self) -> None:
         self._cancels: dict[tuple[str, int], float] = {}
         self._heard: dict[str, float] = {}
+        self._heard_self_s = float("-inf")
 
     def cancel(self, gateway: str, ids: list[int], until_s: float) -> None:
         """Nobody waits for these any more; remembered until `until_s`."""
@@ -49,13 +54,21 @@ class Fences:
         """A heartbeat of `gateway`."""
         self._heard[gateway] = now_s
 
-    def is_dead(self, gateway: str, now_s: float) -> bool:
-        """Whether it was heard once, and not for three seconds now. One never heard is not dead."""
+    def dead_since_s(self, gateway: str, now_s: float) -> float | None:
+        """When a dead gateway was last heard; None for one that lives, was never heard, or that we can't judge now."""
         heard_s = self._heard.get(gateway)
-        return heard_s is not None and now_s - heard_s > DEAD_AFTER_S
+        if heard_s is None or now_s - heard_s <= DEAD_AFTER_S or now_s - self._heard_self_s > DEAF_AFTER_S:
+            return None
+        return heard_s
+
+    def hear_self(self, now_s: float) -> None:
+        """Our own heartbeat came back: we hear. If it did not for a while, everybody gets three seconds anew."""
+        if now_s - self._heard_self_s > DEAF_AFTER_S:
+            self.pardon(now_s)
+        self._heard_self_s = now_s
 
     def pardon(self, now_s: float) -> None:
-        """This process could not hear for a while: everybody gets three seconds anew."""
+        """We could not hear for a while: nobody's silence until now counts."""
         for gateway in self._heard:
             self._heard[gateway] = now_s
 

@@ -21,6 +21,7 @@ from contract.envelope import BadEnvelope, unpack
 from contract.errors import HeadraceError, InstanceDied, InvalidInput, Unavailable
 from contract.messages import BlobRef, RequestHead, RequestMessage, ResultHead
 from contract.model_config import ModelConfig
+from contract.streams import DEAD_AFTER_S
 from transport.base import Delivery, StreamGone, TransportError
 from workers.blocks import Block, deadlines_ms
 from workers.checks import CheckedLayout, LayoutChecks, request_bytes, slice_request
@@ -67,7 +68,7 @@ class Intake:
             delivery.term()
             return 0
         now_s = desk.now_s()
-        if not message.requests or desk.fences.is_dead(message.gateway, now_s):
+        if not message.requests or self._is_from_the_dead(message, now_s):
             delivery.ack()
             return 0
         queue = self._resolve(message.version)
@@ -82,6 +83,14 @@ class Intake:
                 queue.offer_block(block)
                 return block.rows
         return self._take_each(Arrival(hand, message, queue.version, now_s), body, queue)
+
+    def _is_from_the_dead(self, message: RequestMessage, now_s: float) -> bool:
+        """Whether its gateway died after sending it. One that came back may send before its heartbeat is here."""
+        since_s = self._desk.fences.dead_since_s(message.gateway, now_s)
+        if since_s is None:
+            return False
+        revived_us = (since_s + DEAD_AFTER_S + self._desk.clock.offset_s) * 1e6
+        return not any(head.attempt or head.admitted_unix_us > revived_us for head in message.requests)
 
     def as_items(self, block: Block, version: str) -> list[WorkItem]:
         """The block's requests one by one, for the ordinary way; they are open from now on."""

@@ -25,9 +25,6 @@ from workers.fences import Fences
 
 ASK_CANCELS_S: Final = 0.1
 """How long a starting worker collects open cancels before its first pull."""
-LATE_TICK_S: Final = 1.5
-"""A tick this late means that this process was frozen or its loop blocked: it could not hear anybody."""
-RETRY_S: Final = 0.5
 
 log = structlog.get_logger()
 
@@ -80,7 +77,6 @@ class Presence:
         self._alive: dict[str, Subscription] = {}
         self._controls: set[asyncio.Task[None]] = set()
         self._is_beat_due = False
-        self._last_tick_s = now_s()
         transport.on_disconnect(self._pardon)
         transport.on_reconnect(self._came_back)
 
@@ -91,6 +87,7 @@ class Presence:
         await subscribe(subjects.GATEWAY_BEATS, self._on_gateway_beat)
         await subscribe(subjects.ASK_BEATS, lambda _subject, _reply, _payload: self.beat_soon())
         await subscribe(subjects.worker_control_subject(self._worker), self._on_control)
+        await subscribe(subjects.worker_beat_subject(self._group, self._worker), self._on_own_beat)
 
     async def ask_cancels(self) -> None:
         """Learn what gateways have cancelled and whether they live; takes 100 ms whoever answers."""
@@ -164,9 +161,6 @@ class Presence:
 
     def tick(self, now_s: float) -> None:
         """What happens once a second."""
-        if now_s - self._last_tick_s > BEAT_S + LATE_TICK_S:
-            self._fences.pardon(now_s)
-        self._last_tick_s = now_s
         self._fences.sweep(now_s)
         if self._transport.is_connected:
             self._subject.drop_dead(now_s)
@@ -178,6 +172,9 @@ class Presence:
     def _came_back(self) -> None:
         self._pardon()
         self.beat()
+
+    def _on_own_beat(self, _subject: str, _reply: str, _payload: bytes) -> None:
+        self._fences.hear_self(self._now_s())
 
     def _on_open_cancels(self, subject: str, reply: str, payload: bytes) -> None:
         if payload:  # an empty one is the broker's: no gateway is there

@@ -159,6 +159,7 @@ class Outbox:
         self.flush()
         if self._uploads:
             await asyncio.wait(self._uploads, timeout=timeout_s)
+            self.flush()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

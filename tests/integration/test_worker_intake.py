@@ -114,14 +114,16 @@ async def test_requests_of_a_dead_gateway_are_dropped_and_those_of_others_run(me
         dead = await Requester(requester.transport, name="dead").start()
         waiting = dead.send("m", [row(2)])
         await w.until(lambda: len(w.worker.desk.open) == 2)
+        w.worker._fences.hear_self(time.monotonic())
         w.worker._fences.hear("dead", time.monotonic() - 10)
         w.worker.drop_dead(time.monotonic())
-        dead.send("m", [row(3)])
+        dead.send("m", [row(3)], admitted_unix_us=0)
+        dead.send("m", [row(5)], attempt=1)  # it lives again, its heartbeat is on its way
         w.model().hold.set()
         await requester.all(first)
         await requester.all(requester.send("m", [row(4)]))
         await until_empty(requester)
-        assert w.model().seen == [1.0, 4.0]
+        assert w.model().seen == [1.0, 5.0, 4.0]
         assert waiting[0] not in dead.answers
 
 

@@ -24,34 +24,50 @@ def test_cancels_are_bounded_and_the_oldest_go_first() -> None:
     assert fences.is_cancelled("g", 5)
 
 
-def test_a_gateway_is_dead_after_three_silent_seconds() -> None:
+def hearing(*times_s: float) -> Fences:
+    """Fences that heard gateway `g` at first, and their own worker at each of these times."""
     fences = Fences()
-    fences.hear("g", 100.0)
-    assert not fences.is_dead("g", 103.0)
-    assert fences.is_dead("g", 103.1)
-    fences.hear("g", 104.0)
-    assert not fences.is_dead("g", 104.1)
+    fences.hear("g", times_s[0])
+    for at_s in times_s:
+        fences.hear_self(at_s)
+    return fences
+
+
+def test_a_gateway_is_dead_after_three_silent_seconds() -> None:
+    fences = hearing(100, 101, 102, 103)
+    assert fences.dead_since_s("g", 103.0) is None
+    assert fences.dead_since_s("g", 103.1) == 100.0
+    fences.hear("g", 103.2)
+    assert fences.dead_since_s("g", 103.3) is None
 
 
 def test_a_gateway_never_heard_is_not_dead() -> None:
-    assert not Fences().is_dead("g", 1_000.0)
+    assert hearing(100, 101).dead_since_s("other", 101.0) is None
 
 
-def test_time_in_which_we_could_not_hear_counts_against_nobody() -> None:
-    fences = Fences()
-    fences.hear("g", 100.0)
-    fences.pardon(200.0)
-    assert not fences.is_dead("g", 202.9)
-    assert fences.is_dead("g", 203.1)
+def test_time_in_which_we_could_not_hear_ourselves_counts_against_nobody() -> None:
+    fences = hearing(100, 101)
+    assert fences.dead_since_s("g", 200.0) is None
+    for at_s in (200, 201, 202, 203):
+        fences.hear_self(at_s)
+        assert fences.dead_since_s("g", at_s) is None
+    assert fences.dead_since_s("g", 203.1) == 200.0
+
+
+def test_a_reconnect_pardons_everybody() -> None:
+    fences = hearing(100, 101, 102, 103)
+    fences.pardon(103.1)
+    assert fences.dead_since_s("g", 103.2) is None
 
 
 def test_a_dead_gateway_is_remembered_longer_than_its_requests_live() -> None:
-    fences = Fences()
-    fences.hear("g", 0.0)
+    fences = hearing(*range(701))
     fences.sweep(700.0)
-    assert fences.is_dead("g", 700.0)
-    fences.sweep(4_000.0)
-    assert not fences.is_dead("g", 4_000.0)
+    assert fences.dead_since_s("g", 700.0) == 0.0
+    fences.sweep(3_700.0)
+    for at_s in range(701, 3_701):
+        fences.hear_self(at_s)
+    assert fences.dead_since_s("g", 3_700.0) is None
 
 
 @pytest.mark.parametrize(
