@@ -119,7 +119,7 @@ def numbers(core: Dispatch, transport: HeadedTransport) -> GatewayNumbers:
             "messages": outbox.num_messages,
             "published_requests": outbox.num_published,
             "duplicate_answers": inflight.num_late_answers,
-            "unreadable_replies": core.num_unreadable_replies,
+            "unreadable_replies": core.receiver.num_unreadable,
             "cancelled_requests": core.cancels.num_cancelled,
             "resent_requests": core.recovery.num_resent,
             "expired_requests": inflight.num_failed.get("deadline-exceeded", 0),

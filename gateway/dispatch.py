@@ -1,7 +1,7 @@
 """The core behind the doors: resolve, admit, queue, hear, answer. Decides little itself; wires those who do.
 
     door → submit → admission → in-flight table → coalescer ~~ end of tick ~~> outbox → broker
-    broker → reply inbox → slice → in-flight table (first answer wins) → done → door
+    broker → receiver → in-flight table (first answer wins) → done → door
 
 Per request there is no task, no future and no timer: one tick's requests share a flush, all deadlines share a sweep.
 
@@ -18,26 +18,25 @@ from typing import Final
 
 import structlog
 
-from contract.envelope import BadEnvelope, unpack
-from contract.errors import Draining, HeadraceError, InternalError
-from contract.messages import ReplyMessage, ResultHead
+from contract.errors import Draining, HeadraceError
 from contract.model_config import ModelCard
 from contract.principal import Principal
 from contract.streams import BrokerLimits, blob_stream
 from gateway.admission import Admission
 from gateway.cancels import Cancels
 from gateway.coalescer import Coalescer
-from gateway.core import Done, InferRequest, Outcome, Pending, Target
+from gateway.core import Done, InferRequest, Pending, Target
 from gateway.inflight import BUCKETS_PER_S, Entry, Inflight
 from gateway.outbox import Outbox
-from gateway.payloads import Payloads, fetch_failed
+from gateway.payloads import Payloads
 from gateway.presence import TICK_S, Presence
+from gateway.receiver import Receiver
 from gateway.recovery import Recovery
 from gateway.registry import Registry
-from gateway.replies import layout_sizes, make_outcome, result_sizes, slices
 from gateway.router import Router
 from gateway.settings import GatewaySettings
-from transport.base import Disconnected, Subscription, Transport, TransportError
+from transport.base import Subscription, Transport, TransportError
+from transport.settings import BrokerSettings
 
 FIRST_STREAMS_S: Final = 5.0
 """How long a starting gateway waits for its streams; afterwards it starts unready and goes on trying."""
@@ -70,11 +69,7 @@ class Dispatch:
         self.gateway = token_hex(8)
         self._transport = transport
         self._monotonic = monotonic
-        limits = BrokerLimits(
-            online_max_msgs=settings.broker.online_max_msgs,
-            online_max_bytes=settings.broker.online_max_bytes,
-            blob_max_bytes=settings.broker.blob_max_bytes,
-        )
+        limits = _limits(settings.broker)
         self.registry = Registry()
         self.router = Router(settings.services, settings.default_service, self.registry)
         self.admission = Admission(settings.max_in_flight, settings.max_held_bytes)
@@ -92,10 +87,19 @@ class Dispatch:
             resend=self._queue,
             on_stream_gone=self._on_stream_gone,
         )
-        groups = self.router.groups
-        self.recovery = Recovery(
-            transport,
-            groups=groups,
+        self.receiver = Receiver(self.inflight, self.payloads, monotonic)
+        self.recovery = self._make_recovery(limits)
+        self.presence = self._make_presence(version)
+        self._is_draining = False
+        self._replies: Subscription | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._emptied = asyncio.Event()
+
+    def _make_recovery(self, limits: BrokerLimits) -> Recovery:
+        return Recovery(
+            self._transport,
+            groups=self.router.groups,
             limits=limits,
             inflight=self.inflight,
             outbox=self.outbox,
@@ -103,32 +107,28 @@ class Dispatch:
             cancels=self.cancels,
             resend=self._queue,
             withdraw=self._coalescer.withdraw,
-            monotonic=monotonic,
+            monotonic=self._monotonic,
         )
-        self.presence = Presence(
-            transport,
+
+    def _make_presence(self, version: str) -> Presence:
+        return Presence(
+            self._transport,
             gateway=self.gateway,
             version=version,
-            groups=groups,
+            groups=self.router.groups,
             registry=self.registry,
             cancels=self.cancels,
             watches=lambda: self._coalescer.watches,
             num_in_flight=lambda: len(self.inflight),
-            monotonic=monotonic,
+            monotonic=self._monotonic,
         )
-        self.num_unreadable_replies = 0
-        self._is_draining = False
-        self._replies: Subscription | None = None
-        self._sweep_timer: asyncio.TimerHandle | None = None
-        self._ticker: asyncio.Task[None] | None = None
-        self._emptied = asyncio.Event()
 
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
         """Listen, ensure the streams, say hello."""
         self._loop = asyncio.get_running_loop()
-        self._replies = await self._transport.subscribe(self._inbox, self._on_reply)
+        self._replies = await self._transport.subscribe(self._inbox, self.receiver.on_reply)
         await self.recovery.start(FIRST_STREAMS_S)
         await self.presence.start()
         self._ticker = self._loop.create_task(self._tick())
@@ -243,67 +243,17 @@ class Dispatch:
         if not len(self.inflight):
             self._emptied.set()
 
-    # ------------------------------------------------------------------ in
-
-    def _on_reply(self, _subject: str, _reply: str, payload: bytes) -> None:
-        try:
-            message, body = unpack(ReplyMessage, payload)
-            layouts = [layout_sizes(layout) for layout in message.layouts]
-        except BadEnvelope as e:
-            self._unreadable(e)
-            return
-        now_s = self._monotonic()
-        at = 0
-        for head in message.results:
-            entry = self.inflight.get(head.id)
-            outcome: Outcome | None = None
-            try:
-                sizes, total = result_sizes(head, layouts)
-                if head.blob is None:
-                    outcome = make_outcome(message, head, slices(body, at, sizes))
-                    at += total
-            except BadEnvelope as e:
-                outcome = self._unreadable(e)
-                at = len(body) + 1  # Where the next result begins is unknown now.
-            if entry is not None:
-                entry.lane.watch.answered(now_s)
-                if outcome is not None:
-                    self.inflight.end(entry, outcome, is_settled=True)
-            if head.blob is not None:
-                self._fetch(entry, message, head)
-
-    def _fetch(self, entry: Entry | None, message: ReplyMessage, head: ResultHead) -> None:
-        """The result is so large that it travels by reference."""
-        ref = head.blob
-        assert ref is not None
-        if entry is None or not entry.is_open:
-            self.payloads.purge(ref)
-            return
-
-        def on_fetched(got: bytes | TransportError) -> None:
-            if isinstance(got, Disconnected):
-                return  # Recovery publishes the request again.
-            if isinstance(got, TransportError):
-                self.inflight.end(entry, fetch_failed(ref, got), is_settled=True)
-                return
-            outcome: Outcome
-            try:
-                sizes, _ = result_sizes(head, [layout_sizes(layout) for layout in message.layouts])
-                outcome = make_outcome(message, head, slices(memoryview(got), 0, sizes))
-            except BadEnvelope as e:
-                outcome = self._unreadable(e)
-            self.inflight.end(entry, outcome, is_settled=True)
-
-        self.payloads.fetch(ref, on_fetched)
-
-    def _unreadable(self, error: BadEnvelope) -> InternalError:
-        self.num_unreadable_replies += 1
-        log.error("reply-unreadable", error=str(error))
-        return InternalError(f"a worker answered something unreadable: {error}")
-
     async def _tick(self) -> None:
         """Presence and recovery, twenty times a second until `close`."""
         while True:
             await asyncio.sleep(TICK_S)
             self.presence.tick()
             self.recovery.take_stranded()
+
+
+def _limits(broker: BrokerSettings) -> BrokerLimits:
+    return BrokerLimits(
+        online_max_msgs=broker.online_max_msgs,
+        online_max_bytes=broker.online_max_bytes,
+        blob_max_bytes=broker.blob_max_bytes,
+    )

@@ -293,7 +293,7 @@ async def test_an_unreadable_reply_hurts_only_whom_it_concerns(day: GatewayDay) 
     await eventually(lambda: worker.received)
     received = worker.received[0]
     worker.transport.reply(received.message.reply, b"garbage")
-    await eventually(lambda: gateway.num_unreadable_replies == 1)
+    await eventually(lambda: gateway.receiver.num_unreadable == 1)
     assert not heard.done()
     received.body = received.body[:-1]
     worker.echo(received)
