@@ -1,5 +1,6 @@
 """Workers as processes on a real nats-server: killed, stopped, drained, orphaned. Every request ends exactly once."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -181,3 +182,42 @@ async def test_a_worker_waits_for_a_broker_that_comes_later(broker, start) -> No
     beats = await Beats().start(late)
     await beats.ready(worker.pid, "ident_f32")
     await late.close()
+
+
+async def test_a_rolling_restart_under_load_fails_nobody(requester, beats, start) -> None:
+    workers = [start("workers.worker", "slow_5") for _ in range(2)]
+    for worker in workers:
+        await beats.ready(worker.pid, "slow_5")
+    ids: list[int] = []
+    stop = asyncio.Event()
+
+    async def load() -> None:
+        while not stop.is_set():
+            ids.extend(requester.send("slow_5", [number(n + 1) for n in range(3)], timeout_s=60))
+            await asyncio.sleep(0.01)
+
+    loading = asyncio.create_task(load())
+    for _ in range(2):
+        workers.append(start("workers.worker", "slow_5"))
+        await beats.ready(workers[-1].pid, "slow_5")
+        oldest = workers.pop(0)
+        oldest.signal(signal.SIGTERM)
+        assert await oldest.ended() == 0
+    stop.set()
+    await loading
+    answers = await requester.all(ids, timeout_s=60)
+    assert len(ids) > 100
+    assert {a.code for a in answers} == {""}
+    assert [a.arrays["OUTPUT0"][0, 0] for a in answers] == [n % 3 + 1 for n in range(len(ids))]
+
+
+async def test_coalesced_work_of_a_killed_worker_is_answered_once_each(requester, beats, start) -> None:
+    workers = [start("workers.worker", "slow_50") for _ in range(2)]
+    for worker in workers:
+        await beats.ready(worker.pid, "slow_50")
+    ids = [i for _ in range(20) for i in requester.send("slow_50", [number(n + 1) for n in range(8)], timeout_s=60)]
+    await until(lambda: len(requester.answers) >= 16)
+    workers[0].signal(signal.SIGKILL)
+    answers = await requester.all(ids, timeout_s=60)
+    assert [a.arrays["OUTPUT0"][0, 0] for a in answers] == [n % 8 + 1 for n in range(len(ids))]
+    assert {a.code for a in answers} == {""}
