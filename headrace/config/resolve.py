@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from headrace.config.environment import read_text
 from headrace.config.given import DEFAULT_ORIGIN, ConfigError, Given, Problem, dotted
 from headrace.config.keys import Key, find_key, is_section, nearest
+from headrace.config.rules import broken_rules
 from headrace.config.settings import HeadraceSettings
 
 _SHARED = "broker"
@@ -63,7 +64,11 @@ def resolve(layers: Sequence[Iterable[Given]]) -> Effective:
         settings = HeadraceSettings.model_validate(_nested(chosen.values()))
     except ValidationError as e:
         raise ConfigError(_unique(_explain(err, chosen) for err in e.errors())) from None
-    return Effective(settings, {given.key: given.origin for given in chosen.values()})
+    origins = {given.key: given.origin for given in chosen.values()}
+    broken = [_broken(keys, text, origins) for keys, text in broken_rules(settings)]
+    if broken:
+        raise ConfigError(broken)
+    return Effective(settings, origins)
 
 
 def _with_shared_broker(layer: Iterable[Given]) -> list[Given]:
@@ -133,6 +138,12 @@ def _explain(error: Any, chosen: Mapping[tuple[str, ...], Given]) -> Problem:
     if key is None:
         return Problem(origin, f"{dotted(path)}: {error['msg']}")
     return _refusal(origin, given.key if given else dotted(path), given.value if given else error["input"], key)
+
+
+def _broken(keys: tuple[str, ...], text: str, origins: Mapping[str, str]) -> Problem:
+    """A rule between keys, told where one of them was given."""
+    given = [o for key in keys for k, o in origins.items() if k == key or k.startswith(f"{key}.")]
+    return Problem(given[0] if given else DEFAULT_ORIGIN, f"{keys[0]}: {text}")
 
 
 def _refusal(origin: str, name: str, value: object, key: Key) -> Problem:

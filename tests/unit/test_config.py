@@ -31,11 +31,11 @@ def test_nothing_given_is_every_default() -> None:
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "h.yaml"
-    file.write_text("gateway:\n  http_port: 1\n  metrics_port: 1\n  max_in_flight: 1\n")
-    environment = {"HEADRACE_GATEWAY__HTTP_PORT": "2", "HEADRACE_GATEWAY__METRICS_PORT": "2"}
+    file.write_text("gateway:\n  http_port: 1\n  metrics_port: 11\n  max_in_flight: 21\n")
+    environment = {"HEADRACE_GATEWAY__HTTP_PORT": "2", "HEADRACE_GATEWAY__METRICS_PORT": "12"}
     effective = load(file, sets=["gateway.http_port=3"], environment=environment)
     gateway = effective.settings.gateway
-    assert (gateway.http_port, gateway.metrics_port, gateway.max_in_flight) == (3, 2, 1)
+    assert (gateway.http_port, gateway.metrics_port, gateway.max_in_flight) == (3, 12, 21)
     assert effective.origin("gateway.http_port") == "--set gateway.http_port"
     assert effective.origin("gateway.metrics_port") == "HEADRACE_GATEWAY__METRICS_PORT"
     assert effective.origin("gateway.max_in_flight") == f"{file}:4"
@@ -85,6 +85,26 @@ def test_a_name_that_yaml_reads_as_false_is_told_to_be_quoted() -> None:
     assert "put it in quotes" in problem
 
 
+def test_a_default_service_that_does_not_exist_is_refused_where_it_was_given() -> None:
+    assert problems_of("gateway:\n  default_service: x\n") == [
+        "h.yaml:2: gateway.default_service: 'x' is not among gateway.services (default)"
+    ]
+    assert problems_of("gateway:\n  services:\n    a: {groups: [g]}\n") == [
+        "h.yaml:3: gateway.default_service: 'default' is not among gateway.services (a)"
+    ]
+
+
+def test_a_default_deadline_over_the_longest_is_refused() -> None:
+    (problem,) = problems_of("gateway:\n  max_timeout_ms: 1000\n")
+    assert problem == "h.yaml:2: gateway.default_timeout_ms: 30000 is over gateway.max_timeout_ms (1000)"
+
+
+def test_two_parts_on_one_port_are_refused_unless_it_is_any() -> None:
+    (problem,) = problems_of("gateway:\n  metrics_port: 8000\n")
+    assert problem == "h.yaml:2: gateway.metrics_port: 8000 is the port of gateway.http_port as well"
+    assert from_yaml("gateway: {metrics_port: 0, http_port: 0}\n").settings.gateway.http_port == 0
+
+
 def test_every_problem_is_listed_at_once() -> None:
     text = "gateway:\n  http_port: -1\n  metrics_port: x\nworker:\n  num_processes: 0\n"
     assert [p.split(":")[1] for p in problems_of(text)] == ["2", "3", "5"]
@@ -117,7 +137,8 @@ def test_an_empty_file_and_an_empty_section_are_fine() -> None:
 
 
 def test_services_have_the_users_own_names() -> None:
-    effective = from_yaml("gateway:\n  services:\n    com.example:\n      groups: [a, b]\n      models: {m.1: b}\n")
+    service_lines = "    com.example:\n      groups: [a, b]\n      models: {m.1: b}\n"
+    effective = from_yaml("gateway:\n  default_service: com.example\n  services:\n" + service_lines)
     service = effective.settings.gateway.services["com.example"]
     assert service.groups == ["a", "b"]
     assert service.models == {"m.1": "b"}
