@@ -184,6 +184,24 @@ def test_a_second_ctrl_c_does_not_wait_for_what_was_accepted(tmp_path: Path) -> 
         assert any(a.exception(10) is not None for a in asked)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
+def test_an_end_in_the_middle_of_the_start_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headrace", "up", str(FIXTURES), "--data-dir", "data", *ONLY_ADD_SUB]
+    command += ["--http-port", "0", "--metrics-port", "0", "--broker-port", "0"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process:
+        assert "nats-server on" in process.stdout.readline()
+        launcher = psutil.Process(process.pid)
+        wait_until(lambda: len(launcher.children()) == 3)
+        family = launcher.children(recursive=True)
+        process.send_signal(number)
+        rest = process.stdout.read()
+        assert process.wait(STOP_WITHIN_S) == (-9 if number == signal.SIGKILL else 0), rest
+    assert gone(family)
+    assert "Try it" not in rest
+
+
 def test_kill_9_of_the_launcher_leaves_no_process(tmp_path: Path) -> None:
     with headrace_up(tmp_path, FIXTURES, *ONLY_ADD_SUB) as up:
         family = up.processes()

