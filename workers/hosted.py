@@ -53,7 +53,7 @@ class HostedModel:
         for version in entry.versions:
             self._states[version] = VersionState(version, "LOADING")
         if entry.config is None:
-            self._states[""] = VersionState("", "UNAVAILABLE", entry.reason)
+            self._states[""] = VersionState("", "UNAVAILABLE" if entry.reason else "LOADING", entry.reason)
         self._ports: dict[tuple[str, Lane], LanePort] = {}
         self._window: RowWindow | None = None
         self._is_leaving = False
@@ -63,6 +63,11 @@ class HostedModel:
     def is_idle(self) -> bool:
         """Nothing waits, nothing runs."""
         return all(serving.is_idle for serving in self._serving.values())
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether a request may run a second time."""
+        return self.entry.config is None or self.entry.config.may_retry
 
     def resolve(self, version: str) -> VersionServing | None:
         """The version that runs a request: the named one, or the highest that is ready."""
@@ -206,7 +211,8 @@ def window_rows(config: ModelConfig) -> int:
     assert batching is not None
     policies = (batching.default_queue_policy, *batching.priority_queue_policy.values())
     limit = sum([policy.max_queue_size for policy in policies])
-    return limit + slots + EAGER_SLACK_ROWS if limit else EAGER_ROWS
+    # The limit counts requests: each may have as many rows as fit, and one too many must still come, to be refused.
+    return limit * max(1, config.max_batch_size) + slots + EAGER_SLACK_ROWS if limit else EAGER_ROWS
 
 
 def instance_threads(settings: WorkerSettings, entry: ModelEntry) -> int:

@@ -31,7 +31,7 @@ from workers.hosted import HostedModel
 from workers.items import WorkItem
 from workers.presence import Presence, package_version
 from workers.replies import Outbox
-from workers.repository.read import read_repository
+from workers.repository.read import model_names, read_model
 from workers.repository.refusal import ConfigRefused
 from workers.repository.scan import ModelEntry
 from workers.seats import LoadInstance
@@ -46,7 +46,8 @@ MAX_STUCK_THREADS: Final = 2
 STUCK_EXIT_CODE: Final = 75
 """EX_TEMPFAIL of sysexits.h: threads hang in models, a new process must take over."""
 
-ReadRepository = Callable[[Path, Sequence[str]], list[ModelEntry]]
+ListModels = Callable[[Path, Sequence[str]], list[str]]
+ReadModel = Callable[[Path], ModelEntry]
 
 log = structlog.get_logger()
 
@@ -60,8 +61,10 @@ class Worker:
         transport: Transport,
         *,
         name: str = "",
+        stop: asyncio.Event | None = None,
         load: LoadInstance = load_instance,
-        read: ReadRepository = read_repository,
+        names: ListModels = model_names,
+        read: ReadModel = read_model,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
@@ -70,9 +73,10 @@ class Worker:
         self.inline_below_s = settings.inline_below_us / 1e6
         self.models: dict[str, HostedModel] = {}
         self.exit_code = 0
-        self.stop = asyncio.Event()
+        self.stop = stop or asyncio.Event()
         self._transport = transport
         self._load = load
+        self._names = names
         self._read = read
         self._fences = Fences()
         self.outbox = Outbox(transport, self.name, now_s)
@@ -136,21 +140,12 @@ class Worker:
         """Their counters and gauges now."""
         return [stats for model in self.models.values() for stats in model.stats()]
 
-    def drop_cancelled(self, gateway: str, ids: list[int]) -> None:
-        """These were cancelled: what waits is not executed."""
-        self.desk.drop_cancelled(gateway, ids)
-
-    def drop_dead(self, now_s: float) -> None:
-        """Drop what waits for gateways that are dead by now."""
-        self.desk.drop_dead(now_s)
-
     async def control(self, request: ControlRequest) -> ControlReply:
         """Do what an operator asked."""
         log.info("control", action=request.action, model=request.model)
-        if request.action == "drain":
-            self.stop.set()
-            return ControlReply()
-        if request.action == "beat":
+        if request.action in {"drain", "beat"}:
+            if request.action == "drain":
+                self.stop.set()
             self.presence.beat_soon()
             return ControlReply()
         if request.action in {"load", "unload"}:
@@ -163,51 +158,55 @@ class Worker:
 
     # -------- models
     async def _start_models(self) -> None:
-        settings = self.settings
+        path = self.settings.model_repository
         try:
-            entries = await asyncio.to_thread(self._read, settings.model_repository, settings.models)
+            names = await asyncio.to_thread(self._names, path, self.settings.models)
         except ConfigRefused as e:
             log.error("repository-refused", error=str(e), exit_code=CONFIG_EXIT_CODE)
             self.exit_code = CONFIG_EXIT_CODE
             self.stop.set()
             return
-        for entry in entries:
-            for note in entry.notes:
-                log.info("ignored-in-repository", model=entry.name, note=note)
-            self.models[entry.name] = self._host(entry)
+        for name in names:
+            self.models[name] = self._host(ModelEntry(name, path / name, None, {}))
         await self.presence.ask_cancels()
         self.state = "serving"
         self.presence.beat_soon()
-        for model in self.models.values():
-            self._spawn(self._bring_up(model))
+        for name in names:
+            self._spawn(self._bring_up(name))
 
     def _host(self, entry: ModelEntry) -> HostedModel:
         return HostedModel(entry, self._transport, self, self.settings)
 
-    async def _bring_up(self, model: HostedModel) -> None:
-        if model.entry.config is None:
-            log.error("model-not-loaded", model=model.name, reason=model.entry.reason)
-            return
+    async def _bring_up(self, name: str) -> None:
+        """Read its config, which may ask the model itself, and load it; nobody else waits for that."""
+        entry = await asyncio.to_thread(self._read, self.settings.model_repository / name)
+        for note in entry.notes:
+            log.info("ignored-in-repository", model=name, note=note)
+        model = self.models[name] = self._host(entry)
+        if entry.config is None:
+            log.error("model-not-loaded", model=name, reason=entry.reason)
+        self.presence.beat_soon()
 
         async def announce() -> None:
-            await self._persist(lambda: self.presence.announce(model.name), "not-announced")
+            await self._persist(lambda: self.presence.announce(name), "not-announced")
 
         await model.load(self._load, announce)
 
     async def _load_model(self, name: str) -> ControlReply:
         """Load it, or load it anew: what it served before is drained first."""
+        path = self.settings.model_repository
         try:
-            (entry,) = await asyncio.to_thread(self._read, self.settings.model_repository, [name])
-        except Exception as e:  # noqa: BLE001 - the operator reads the reason
+            await asyncio.to_thread(self._names, path, [name])
+        except ConfigRefused as e:
             return ControlReply(str(e))
         if name in self.models:
             await self._unload_model(name)
-        model = self.models[name] = self._host(entry)
-        await self._bring_up(model)
-        self.presence.beat_soon()
-        if model.card().ready_versions:
+        self.models[name] = self._host(ModelEntry(name, path / name, None, {}))
+        await self._bring_up(name)
+        card = self.models[name].card()
+        if card.ready_versions:
             return ControlReply()
-        return ControlReply("; ".join(s.reason for s in model.card().versions if s.reason) or "no version is ready")
+        return ControlReply("; ".join(s.reason for s in card.versions if s.reason) or "no version is ready")
 
     async def _unload_model(self, name: str) -> ControlReply:
         model = self.models.get(name)
@@ -253,7 +252,7 @@ class Worker:
         """What did not finish in time: others run it again, unless it must not run twice."""
         for item in list(self.desk.open.values()):
             model = self.models.get(item.model)
-            if model is not None and model.entry.config is not None and not model.entry.config.may_retry:
+            if model is not None and not model.may_retry:
                 item.settle(Draining(f"the worker stopped before model {item.model!r} had finished"))
             else:
                 self.desk.hand_back(item)

@@ -21,6 +21,7 @@ from contract.messages import CancelMessage, ControlReply, ControlRequest, Gatew
 from contract.model_config import ModelCard, ModelStats
 from contract.streams import BEAT_S
 from transport.base import Subscription, Transport, TransportError
+from workers.desk import Desk
 from workers.fences import Fences
 
 ASK_CANCELS_S: Final = 0.1
@@ -33,18 +34,14 @@ class Subject(Protocol):
     """What presence tells about: the worker's state, its models and their counters."""
 
     state: str
+    desk: Desk
+    """Told whose answers nobody reads any more."""
 
     def cards(self) -> list[ModelCard]:
         """The models as offered now."""
 
     def stats(self) -> list[ModelStats]:
         """Their counters and gauges now."""
-
-    def drop_cancelled(self, gateway: str, ids: list[int]) -> None:
-        """These were cancelled: what waits is not executed."""
-
-    def drop_dead(self, now_s: float) -> None:
-        """Drop what waits for gateways that are dead by now."""
 
     def control(self, request: ControlRequest) -> Awaitable[ControlReply]:
         """Do what an operator asked."""
@@ -163,7 +160,7 @@ class Presence:
         """What happens once a second."""
         self._fences.sweep(now_s)
         if self._transport.is_connected:
-            self._subject.drop_dead(now_s)
+            self._subject.desk.drop_dead(now_s)
         self.beat()
 
     def _pardon(self) -> None:
@@ -189,7 +186,7 @@ class Presence:
         until_s = self._transport.clock.from_wire_ms(message.deadline_unix_ms)
         if until_s > self._now_s():
             self._fences.cancel(message.gateway, message.ids, until_s)
-        self._subject.drop_cancelled(message.gateway, message.ids)
+        self._subject.desk.drop_cancelled(message.gateway, message.ids)
 
     def _on_gateway_beat(self, _subject: str, _reply: str, payload: bytes) -> None:
         try:

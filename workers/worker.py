@@ -48,18 +48,15 @@ async def connect_for_ever(settings: WorkerSettings, name: str, stop: asyncio.Ev
 
 
 async def _main(settings: WorkerSettings, name: str) -> int:
-    early_stop = asyncio.Event()
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, early_stop.set)
-    watch_parent(early_stop.set)
-    transport = await connect_for_ever(settings, f"worker-{name}", early_stop)
+        loop.add_signal_handler(number, stop.set)
+    watch_parent(stop.set)
+    transport = await connect_for_ever(settings, f"worker-{name}", stop)
     if transport is None:
         return 0
-    worker = Worker(settings, transport, name=name)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop.set)
-    relay = loop.create_task(_pass_on(early_stop, worker.stop))
+    worker = Worker(settings, transport, name=name, stop=stop)
 
     def max_silent_s() -> float:
         configs = [m.entry.config for m in worker.models.values() if m.entry.config is not None]
@@ -70,14 +67,8 @@ async def _main(settings: WorkerSettings, name: str) -> int:
         code = await worker.run()
     finally:
         unwatch()
-        relay.cancel()
         await transport.close()
     return code
-
-
-async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:
-    await source.wait()
-    target.set()
 
 
 def main() -> None:

@@ -116,7 +116,7 @@ async def test_requests_of_a_dead_gateway_are_dropped_and_those_of_others_run(me
         await w.until(lambda: len(w.worker.desk.open) == 2)
         w.worker._fences.hear_self(time.monotonic())
         w.worker._fences.hear("dead", time.monotonic() - 10)
-        w.worker.drop_dead(time.monotonic())
+        w.worker.desk.drop_dead(time.monotonic())
         dead.send("m", [row(3)], admitted_unix_us=0)
         dead.send("m", [row(5)], attempt=1)  # it lives again, its heartbeat is on its way
         w.model().hold.set()

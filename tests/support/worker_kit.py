@@ -16,6 +16,7 @@ from contract.subjects import WORKER_BEATS
 from transport.memory import MemoryBroker
 from workers.backends.base import InstanceSource
 from workers.life import Worker
+from workers.repository.refusal import ConfigRefused
 from workers.repository.scan import ModelEntry
 from workers.settings import WorkerSettings
 
@@ -146,11 +147,16 @@ async def running(
         instances.setdefault((source.config.name, source.version), []).append(instance)
         return instance
 
-    def read(_path: Path, names: Sequence[str]) -> list[ModelEntry]:
-        return [e for e in entries if not names or e.name in names]
+    def names(_path: Path, wanted: Sequence[str]) -> list[str]:
+        if unknown := set(wanted) - {e.name for e in entries}:
+            raise ConfigRefused(f"{sorted(unknown)} are not there")
+        return [e.name for e in entries if not wanted or e.name in wanted]
+
+    def read(model_dir: Path) -> ModelEntry:
+        return next(e for e in entries if e.name == model_dir.name)
 
     transport = await broker.connect("worker")
-    worker = Worker(WorkerSettings(**settings), transport, load=load, read=read)
+    worker = Worker(WorkerSettings(**settings), transport, load=load, names=names, read=read)
     found = Running(worker, instances)
     listener = await broker.connect("listener")
     await listener.subscribe(WORKER_BEATS, found._on_beat)

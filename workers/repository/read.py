@@ -41,13 +41,21 @@ def read_repository(path: Path, models: Sequence[str] = ()) -> list[ModelEntry]:
     Raises:
         ConfigRefused: `path` is no folder, or one of `models` isn't there; names what is.
     """
+    return [read_model(path / name) for name in model_names(path, models)]
+
+
+def model_names(path: Path, models: Sequence[str] = ()) -> list[str]:
+    """The names of the models below `path`, or of `models`; reads no config.
+
+    Raises:
+        ConfigRefused: `path` is no folder, or one of `models` isn't there; names what is.
+    """
     if not path.is_dir():
         raise ConfigRefused(f"model repository {str(path)!r} is not a folder")
-    found = [item for item in _listing(path) if is_model_folder(item)]
-    names = [item.name for item in found]
+    names = [item.name for item in _listing(path) if is_model_folder(item)]
     if missing := [name for name in models if name not in names]:
         raise ConfigRefused(f"model {missing[0]!r} is not in {str(path)!r}, which holds {', '.join(names) or 'none'}")
-    return [read_model(path / item.name) for item in found if not models or item.name in models]
+    return [name for name in names if not models or name in models]
 
 
 def repository_notes(path: Path) -> list[str]:
