@@ -9,8 +9,9 @@ One suite holds both implementations to this text: tests/conformance/test_transp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from contract.deadline import BrokerClock
 from contract.messages import BlobRef
@@ -58,8 +59,7 @@ class SpecMismatch(TransportError):
     """A stream or consumer of this name exists with other values; the message shows both."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """The stream has the message."""
 
     sequence: int

@@ -24,7 +24,7 @@ class Hand:
     """Deliveries not yet settled, over all lanes of one transport. `settler` sends for the lane they came from."""
 
     def __init__(self, now_s: Callable[[], float], ack_wait_s: float = ACK_WAIT_S) -> None:
-        self._now_s = now_s
+        self.now_s = now_s
         self._ack_wait_s = ack_wait_s
         self._signed_s = now_s()
         self._callbacks: list[OnLost] = []
@@ -39,12 +39,12 @@ class Hand:
         """Tell the transport: what still comes from before the freeze is nobody's business either."""
         self._on_fence.append(callback)
 
-    def fence(self) -> bool:
+    def fence(self, now_s: float) -> bool:
         """Whether the last sign is too old; the first call that finds it so loses everything in hand."""
-        if self._now_s() - self._signed_s <= self._ack_wait_s:
+        silent_s = now_s - self._signed_s
+        if silent_s <= self._ack_wait_s:
             return False
-        silent_s = self._now_s() - self._signed_s
-        self._signed_s = self._now_s()
+        self._signed_s = now_s
         if self.held:
             log.warning("frozen: dropping what was in hand", silent_s=round(silent_s, 3), messages=len(self.held))
         self.lose(list(self.held))
@@ -65,11 +65,10 @@ class Hand:
 
     def sign(self, *, is_up: bool) -> None:
         """Each half second: everything in hand is in progress. Without a connection no sign is given."""
-        if self.fence():
+        now_s = self.now_s()
+        if self.fence(now_s) or (not is_up and self.held):
             return
-        if not is_up and self.held:
-            return
-        self._signed_s = self._now_s()
+        self._signed_s = now_s
         for d in self.held:
             d.in_progress()
 
@@ -106,7 +105,9 @@ class Held:
     @property
     def is_lost(self) -> bool:
         """Asked before every answer: a freeze is noticed here, not only by the next timer."""
-        return self.was_lost or (self._hand.fence() and self.was_lost)
+        if not self.was_lost:
+            self._hand.fence(self._hand.now_s())
+        return self.was_lost
 
     def ack(self) -> None:
         """Done: the broker forgets it."""

@@ -254,12 +254,12 @@ class PullLane:
             self._deferred.append((ack_subject, verb))
 
     def _on_raw(self, subject: bytes, reply: bytes, payload: bytes, header: bytes) -> None:
-        if self._hand.fence() or self._is_stale:
+        self._heard_s = now_s = self._now_s()
+        if self._hand.fence(now_s) or self._is_stale:
             return  # sent before we froze or while: somebody else has it
         if not reply:
             self._on_status(status_of(header), header)
             return
-        self._heard_s = self._now_s()
         self._pause_s = 0.0
         self._last_ack = reply
         self._book.arrived()
@@ -277,7 +277,6 @@ class PullLane:
         self._window.mark()
 
     def _on_status(self, status: bytes, header: bytes) -> None:
-        self._heard_s = self._now_s()
         if self._is_stopping:
             return
         if status == b"100":

@@ -19,8 +19,6 @@ MAX_CONTROL_LINE: Final = 64 * 1024
 """A line without an end beyond this is no NATS. INFO of a large cluster takes some kilobytes."""
 MAX_MESSAGE_BYTES: Final = 65 * 1024 * 1024
 """nats-server's own highest max_payload, with room for headers."""
-_MSG: Final = ord("M")
-_HMSG: Final = ord("H")
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +73,7 @@ class Parser:
 
     def _scan(self, data: bytes) -> int:
         """Hand out every whole message; returns where the first incomplete one starts."""
-        routes = self._routes
+        route_of = self._routes.get
         find = data.find
         at, size = 0, len(data)
         while at < size:
@@ -83,30 +81,36 @@ class Parser:
             if eol < 0:
                 break
             kind = data[at]
-            if kind not in (_MSG, _HMSG):
-                line = data[at:eol]
+            if kind == 77:  # "M": MSG subject sid [reply] size
+                fields = data[at + 4 : eol].split(b" ")
+                body = split = eol + 2
+                num_fields = 4
+            elif kind == 72:  # "H": HMSG subject sid [reply] header-size size
+                fields = data[at + 5 : eol].split(b" ")
+                body = eol + 2
+                split = body + int(fields[-2])
+                num_fields = 5
+            else:
+                self._on_control(data[at:eol])
                 at = eol + 2
-                self._on_control(line)
                 continue
-            has_header = kind == _HMSG  # MSG subject sid [reply] size | HMSG subject sid [reply] header size
-            fields = data[at + 4 + has_header : eol].split(b" ")
-            body = eol + 2
             end = body + int(fields[-1])
-            if not body <= end <= size - 2:
-                if not body <= end <= body + MAX_MESSAGE_BYTES:
-                    raise BadProtocol(f"a message of {end - body} bytes")
-                self._chunks = [data[at:]]
-                self._have = size - at
-                self._need = end + 2 - at
+            if end + 2 > size or end < split:
+                self._hold(data, at, body, end)
                 break
             at = end + 2
-            route = routes.get(fields[1])
-            if route is None:
-                continue
-            split = body + int(fields[-2]) if has_header else body
-            reply = fields[2] if len(fields) == 4 + has_header else b""
-            try:
-                route(fields[0], reply, data[split:end], data[body:split])
-            except Exception:
-                log.exception("callback failed", subject=fields[0].decode(errors="replace"))
+            route = route_of(fields[1])
+            if route is not None:
+                reply = fields[2] if len(fields) == num_fields else b""
+                try:
+                    route(fields[0], reply, data[split:end], data[body:split])
+                except Exception:
+                    log.exception("callback failed", subject=fields[0].decode(errors="replace"))
         return at
+
+    def _hold(self, data: bytes, at: int, body: int, end: int) -> None:
+        if not body <= end <= body + MAX_MESSAGE_BYTES:
+            raise BadProtocol(f"a message of {end - body} bytes")
+        self._chunks = [data[at:]]
+        self._have = len(data) - at
+        self._need = end + 2 - at

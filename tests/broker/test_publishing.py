@@ -172,6 +172,12 @@ async def test_a_broker_whose_memory_is_reserved_says_what_does_not_fit(make: Ma
         await a.ensure_stream(online_stream("other", BrokerLimits(online_max_bytes=900 * 1024 * 1024)))
 
 
+async def test_a_stream_that_takes_all_the_room_can_be_ensured_by_the_next_process(make: Make) -> None:
+    spec = msgspec.structs.replace(ONLINE, max_bytes=900 * 1024 * 1024)
+    for transport in (await make(), await make()):
+        await transport.ensure_stream(spec)
+
+
 async def test_acks_of_an_earlier_consumer_remove_nothing(make: Make) -> None:
     a, b = await make(), await make()
     await a.ensure_stream(ONLINE)

@@ -125,7 +125,9 @@ def test_a_steady_stream_of_equal_messages_overshoots_by_less_than_one_message(
 
 @given(max_rows=st.integers(4, 128), rows=st.integers(1, 64), order=st.lists(st.integers(0, 2), max_size=300))
 @settings(deadline=None)
-def test_lanes_of_one_window_overshoot_by_one_message_each_at_most(max_rows: int, rows: int, order: list[int]) -> None:
+def test_lanes_of_one_window_overshoot_by_little_more_than_one_message_each(
+    max_rows: int, rows: int, order: list[int]
+) -> None:
     rows = min(rows, max_rows // 2)
     window = RowWindow(max_rows)
     books = [CreditBook(window) for _ in range(3)]
@@ -141,7 +143,9 @@ def test_lanes_of_one_window_overshoot_by_one_message_each_at_most(max_rows: int
         elif held:
             held.pop(0).finished(rows)
         expected = window.rows_in_hand + rows * sum(b.num_open for b in books)
-        assert expected <= max_rows + len(books) * rows
+        assert expected <= max_rows + (len(books) + 1) * rows, (
+            "rounding, and one message for each lane that would starve"
+        )
 
 
 @given(max_rows=st.integers(1, 1000))
