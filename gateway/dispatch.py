@@ -120,6 +120,7 @@ class Dispatch:
             cancels=self.cancels,
             watches=lambda: self._coalescer.watches,
             num_in_flight=lambda: len(self.inflight),
+            on_forgotten=self.recovery.forgotten,
             monotonic=self._monotonic,
         )
 

@@ -1,5 +1,6 @@
 """Says that this gateway lives and learns who else does: heartbeats out and in, presence asked for when it matters.
 
+Our own heartbeats come back to us as they reach workers: when none did for a while, workers may have held us for dead.
 A model's presence subject is asked when its requests get no answer, or when one of its workers is late with its
 heartbeat; "no responders" from the broker is proof that nobody is connected. Routes nothing: the registry is told.
 """
@@ -17,7 +18,7 @@ import structlog
 
 from contract.envelope import BadEnvelope, pack, unpack
 from contract.messages import GatewayBeat, WorkerBeat
-from contract.streams import BEAT_S
+from contract.streams import BEAT_S, DEAD_AFTER_S
 from contract.subjects import (
     ASK_BEATS,
     GATEWAY_BEATS,
@@ -40,6 +41,9 @@ PROBE_AFTER_S: Final = 0.05
 """Silence of a model with open requests before its presence is asked for; doubles up to MAX_PROBE_PAUSE_S."""
 MAX_PROBE_PAUSE_S: Final = 1.0
 PROBE_TIMEOUT_S: Final = 0.5
+FORGOTTEN_AFTER_S: Final = DEAD_AFTER_S - 0.5
+"""So long without a heartbeat of ours passing the broker (a freeze, a line that swallows), and workers may have dropped
+what we asked for. A little less than they wait: doing work twice is better than losing it."""
 
 log = structlog.get_logger("gateway.presence")
 
@@ -69,6 +73,7 @@ class Presence:
         cancels: Cancels,
         watches: Callable[[], Iterable[ModelWatch]],
         num_in_flight: Callable[[], int],
+        on_forgotten: Callable[[], None],
         monotonic: Callable[[], float],
     ) -> None:
         self._transport = transport
@@ -77,6 +82,7 @@ class Presence:
         self._cancels = cancels
         self._watches = watches
         self._num_in_flight = num_in_flight
+        self._on_forgotten = on_forgotten
         self._monotonic = monotonic
         self._beat = GatewayBeat(
             gateway, int(time.time() * 1000), version, socket.gethostname(), os.getpid(), "serving", 0, ""
@@ -86,10 +92,13 @@ class Presence:
         self._probing: dict[ModelKey, asyncio.Task[None]] = {}
         self._late_probe_s: dict[ModelKey, float] = {}
         self._next_beat_s = 0.0
+        self._passed_s = monotonic()
+        """When one of our heartbeats was last seen to pass the broker."""
 
     async def start(self) -> None:
         """Beat, ask, and wait a moment for who is there."""
         subscribe = self._transport.subscribe
+        self._passed_s = self._monotonic()
         self._subscriptions = [
             await subscribe(WORKER_BEATS, self._on_worker_beat),
             await subscribe(GATEWAY_BEATS, self._on_gateway_beat),
@@ -168,7 +177,8 @@ class Presence:
         self._send(ASK_BEATS, b"")
 
     def _on_reconnect(self) -> None:
-        self._registry.forgive(self._monotonic())
+        self._passed_s = self._monotonic()
+        self._registry.forgive(self._passed_s)
         self._ask()
 
     def _send(self, subject: str, payload: bytes) -> None:
@@ -192,7 +202,17 @@ class Presence:
         except BadEnvelope as e:
             log.warning("beat-unreadable", error=str(e))
             return
-        self._registry.on_gateway_beat(beat, self._monotonic())
+        now_s = self._monotonic()
+        self._registry.on_gateway_beat(beat, now_s)
+        if beat.gateway == self._beat.gateway:
+            self._passed(now_s)
+
+    def _passed(self, now_s: float) -> None:
+        silent_s, self._passed_s = now_s - self._passed_s, now_s
+        if silent_s > FORGOTTEN_AFTER_S:
+            log.warning("silent-too-long", silent_s=round(silent_s, 3))
+            # The broker's word on what was published meanwhile comes with it, give or take.
+            asyncio.get_running_loop().call_later(SETTLE_S, self._on_forgotten)
 
     def _answer_cancels(self, group: str) -> Callable[[str, str, bytes], None]:
         def answer(_subject: str, reply: str, _payload: bytes) -> None:

@@ -3,6 +3,7 @@
     disconnect → all gates close: requests are held
     reconnect  → per group: ensure the stream, open the gate, publish again what was never answered
     stream gone (a publish said so) → the same for one group
+    forgotten (workers may have held us for dead) → published again, what the broker has stored included
 
 A request whose publish may have reached a worker goes again with `attempt + 1`; where the model must not run twice
 (`retry: never`) its caller gets BrokerAway instead.
@@ -117,6 +118,12 @@ class Recovery:
         if group in self._outbox.open_groups:
             # A closed gate means that a recovery runs already, or that the connection is lost as well.
             log.warning("stream-gone", group=group)
+            self._shut(group)
+            self._begin(group, is_new_life=False)
+
+    def forgotten(self) -> None:
+        """Workers may have dropped what we published: all of it goes again; who had it still answers once."""
+        for group in list(self._outbox.open_groups):
             self._shut(group)
             self._begin(group, is_new_life=False)
 
