@@ -132,6 +132,16 @@ class Cluster:
 
         self._wait(serves, f"{num_workers} workers serve {models}")
 
+    def wait_pool(self, gateway: Gateway, pool: Part, *models: str) -> None:
+        """The gateway knows that this very pool's worker serves `models`, whoever else does."""
+
+        def serves() -> bool:
+            names = [e["worker"] for e in pool.events() if e.get("process") == "worker"]
+            metric = "headrace_worker_instances"
+            return bool(names) and all(gateway.metric(metric, model=m, worker=names[-1]) >= 1 for m in models)
+
+        self._wait(serves, f"{pool.name} serves {models}")
+
     def executions(self, model: str) -> list[dict[str, Any]]:
         """Every execution of a fixture so far, over all workers."""
         file = self.counters / f"{model}.jsonl"
