@@ -119,11 +119,9 @@ class Part:
 
     def faults(self) -> list[str]:
         """Tracebacks and events that carry an exception: faults of ours, whatever was injected."""
-        text = self.log.read_text(errors="replace")
-        found = [line for line in text.splitlines() if '"exception"' in line or '"exc_info"' in line]
-        if "Traceback (most recent call last)" in text and not found:
-            found = text[text.index("Traceback (most recent call last)") :].splitlines()[:NUM_LAST_LINES]
-        return found
+        lines = self.log.read_text(errors="replace").splitlines()
+        # A model's own words carry its name before them and are its own business.
+        return [line for line in lines if '"exception"' in line or line.startswith("Traceback (most recent")]
 
     def last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-NUM_LAST_LINES:]
