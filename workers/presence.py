@@ -139,6 +139,8 @@ class Presence:
             self._transport.publish(subjects.worker_beat_subject(self._group, self._worker), pack(message))
         except TransportError as e:
             log.warning("heartbeat-not-sent", error=str(e))
+        else:
+            self._subject.desk.outbox.unconfirmed.beat()
 
     def beat_soon(self) -> None:
         """Send one at the end of this tick, however many changes the tick brings."""
@@ -172,6 +174,7 @@ class Presence:
 
     def _on_own_beat(self, _subject: str, _reply: str, _payload: bytes) -> None:
         self._fences.hear_self(self._now_s())
+        self._subject.desk.outbox.unconfirmed.confirm()
 
     def _on_open_cancels(self, subject: str, reply: str, payload: bytes) -> None:
         if payload:  # an empty one is the broker's: no gateway is there

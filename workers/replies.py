@@ -3,7 +3,8 @@
     settle(item) -> Outbox.add(Run) -> flush, at the end of the loop's tick -> publish -> InHand.leave -> ack
 
 Nothing is published while the broker is away: results wait, within their deadline, for the reconnect. They are bounded
-by the lanes' row windows, because rows in the outbox are still in hand. A reply over the broker's limit is split; a
+by the lanes' row windows, because rows in the outbox are still in hand. What the broker may have missed when the
+connection broke is sent again (unconfirmed.py). A reply over the broker's limit is split; a
 single result over it travels by reference. Runs no model and reads no clock of its own.
 """
 
@@ -22,6 +23,7 @@ from contract.messages import Layout, ReplyMessage, ResultHead
 from transport.base import Disconnected, PayloadOverLimit, Transport, TransportError
 from workers.inhand import InHand
 from workers.items import Buffer, Outcome, WorkItem
+from workers.unconfirmed import Unconfirmed
 
 BLOB_TIMEOUT_S: Final = 30.0
 HEAD_BYTES: Final = 64
@@ -114,7 +116,9 @@ class Outbox:
         self._uploads: set[asyncio.Task[None]] = set()
         self.num_late = 0
         """Results that were dropped because their deadline passed while the broker was away."""
-        transport.on_reconnect(self.flush)
+        self.unconfirmed = Unconfirmed()
+        """What presence confirms with each heartbeat that comes back."""
+        transport.on_reconnect(self._came_back)
 
     @property
     def is_empty(self) -> bool:
@@ -183,7 +187,7 @@ class Outbox:
         if num_bytes <= self._transport.max_payload:
             payload = pack_runs(self._worker, model, version, runs)
             try:
-                self._transport.publish(inbox, payload)
+                self._publish(inbox, payload)
             except Disconnected:
                 self._runs.setdefault(destination, []).extend(runs)
                 return
@@ -200,6 +204,20 @@ class Outbox:
         upload = asyncio.get_running_loop().create_task(self._send_by_reference(destination, runs[0]))
         self._uploads.add(upload)
         upload.add_done_callback(self._uploads.discard)
+
+    def _publish(self, inbox: str, payload: bytes) -> None:
+        self._transport.publish(inbox, payload)
+        self.unconfirmed.put((inbox, payload))
+
+    def _came_back(self) -> None:
+        missed = self.unconfirmed.take()
+        log.info("replies-sent-again", num_messages=len(missed))
+        for reply in missed:
+            try:
+                self._publish(*reply)
+            except TransportError:
+                self.unconfirmed.put(reply)
+        self.flush()
 
     async def _send_by_reference(self, destination: Destination, run: Run) -> None:
         """A single result over the broker's limit: its bytes go first, then a reply that names them."""
