@@ -45,6 +45,7 @@ class Blobs:
             await upload.room(1)
         except TransportError:
             if self._link.is_up:
+                await upload.settled()  # a part stored behind the purge would stay
                 self._streams.purge_soon(BLOB_STREAM, blob_subject(owner, blob_id, "*"))
             raise
         return BlobRef(owner, blob_id, num_parts, sum(len(memoryview(p).cast("B")) for p in parts))
@@ -93,14 +94,22 @@ class _Upload:
     async def room(self, window: int) -> None:
         """Wait until fewer than `window` parts are open; raise the first failure."""
         while self.num_open >= window and self._failure is None:
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(2 * PART_TIMEOUT_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                raise BrokerTimeout("a part of a large payload was never acknowledged") from None
+            await self._change()
         if self._failure is not None:
             raise self._failure
+
+    async def settled(self) -> None:
+        """Wait until every part is answered; each has its own time-out."""
+        while self.num_open:
+            await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(2 * PART_TIMEOUT_S):
+                await self._changed.wait()
+        except TimeoutError:
+            raise BrokerTimeout("a part of a large payload was never acknowledged") from None
 
 
 def _cut(parts: Sequence[bytes | memoryview], part_bytes: int) -> Iterator[bytes]:

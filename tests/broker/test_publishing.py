@@ -160,9 +160,6 @@ async def test_sixty_four_mebibytes_by_reference_take_a_moment_each_way(make: Ma
     ref = await a.put_blob("gw", [payload])
     assert await b.get_blob(ref) == payload
     assert time.monotonic() - started_s < 10  # measured: 0.2 to 0.6 s each way on two busy cores
-    a.purge_blob(ref)
-    with pytest.raises(StreamGone):
-        await b.get_blob(ref)
 
 
 async def test_a_broker_whose_memory_is_reserved_says_what_does_not_fit(make: Make) -> None:
