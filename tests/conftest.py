@@ -13,7 +13,7 @@ from tests.support.broker import Broker
 from tests.support.transports import MemoryTransports, NatsTransports, Transports
 
 TESTS = Path(__file__).parent
-ONE_AT_A_TIME = {"e2e", "faults"}
+ONE_AT_A_TIME = {"cases", "e2e", "faults"}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time-out: waiting for one's turn is free

@@ -155,6 +155,10 @@ class Cluster:
                 counts[request] = counts.get(request, 0) + 1
         return counts
 
+    def wait_executed(self, model: str, num: int) -> None:
+        """So many requests of a fixture have been started."""
+        self._wait(lambda: sum(self.num_executed(model).values()) >= num, f"{num} requests of {model} were started")
+
     def check(self) -> None:
         """Nothing died that the test did not end, and nothing raised."""
         for part in self.parts:

@@ -79,6 +79,7 @@ class Connection:
             return
         self.close()
         self._reader, self._writer = await asyncio.open_connection(HOST, self.port, limit=1 << 24)
+        _OPEN.add(self._writer)
 
     async def ask(
         self, method: str, path: str, body: bytes = b"", headers: Iterable[tuple[str, str]] = (), within_s: float = 60.0
@@ -117,7 +118,18 @@ class Connection:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+            _OPEN.discard(self._writer)
         self._reader = self._writer = None
+
+
+_OPEN: set[asyncio.StreamWriter] = set()
+
+
+async def close_all() -> None:
+    """Whatever a test that failed in the middle has left open."""
+    while _OPEN:
+        _OPEN.pop().transport.abort()
+    await asyncio.sleep(0)  # the loop closes sockets in its next round
 
 
 async def ask(
