@@ -155,3 +155,23 @@ async def test_a_hundred_callers_leave_at_once_and_the_next_one_waits_for_none_o
     assert ending.status == 200
     assert ending.took_s < 5  # fifty seconds of work were queued before it
     await gateway.wait_metric("headrace_held_bytes", 0)
+
+
+async def test_who_left_while_no_worker_was_there_is_not_executed_by_the_next_one(
+    place: Cluster, sockets: contextlib.ExitStack
+) -> None:
+    gateway, (pool,) = place.serve("slow_500", restart_backoff_s=3.0)
+    leavers = [RawSocket(gateway.http_port) for _ in range(60)]
+    for n, raw in enumerate(leavers):
+        sockets.callback(raw.close)
+        body = json_request([float(n)], request_id=f"left-{n}")
+        await raw.send(request_bytes(gateway.http_port, "POST", "/v2/models/slow_500/infer", body))
+    await gateway.wait_metric("headrace_published_requests_total", 60)
+    pool.worker().kill()
+    before = sum(place.num_executed("slow_500").values())
+    for raw in leavers:
+        raw.close()
+    await gateway.wait_metric("headrace_open_requests", 0)
+    await asyncio.to_thread(place.wait_ready, gateway, "slow_500")
+    assert_each_ended_once(await burst(gateway.http_port, "slow_500", 1, timeout_s=15), 15)
+    assert sum(place.num_executed("slow_500").values()) == before + 1
