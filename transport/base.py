@@ -156,6 +156,15 @@ class Transport(Protocol):
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Call `callback` each time it is back and the subscriptions stand again."""
 
+    # -------- when things leave
+    def at_tick_end(self, call: Callable[[], None]) -> None:
+        """Call once, just before the next write: when what the socket gave has all been handed out or, outside a read,
+        at the end of this loop tick. What `call` publishes leaves in that write, without another turn of the loop.
+        """
+
+    def flush(self) -> None:
+        """Write now what was published in this tick, instead of at its end. Not needed from within `at_tick_end`."""
+
     # -------- core messages
     def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         """Send at most once; whoever answers does so on `reply`, if given. Raises Disconnected, PayloadOverLimit."""

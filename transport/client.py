@@ -22,7 +22,8 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from transport.base import BrokerTimeout, Disconnected, PayloadOverLimit
-from transport.link import PING_TIMEOUT_S, OnRaw
+from transport.link import PING_TIMEOUT_S, OnRaw, call_safely
+from transport.listening import Listening
 from transport.tcp import Socket
 from transport.wire import BadProtocol, Parser
 
@@ -52,8 +53,10 @@ class FastClient(Client):
         self._ps = self._parser  # type: ignore[assignment]  # nats-py resets it before it reconnects
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._at_tick_end: list[Callable[[], None]] = []
         self._before_flush: list[Callable[[], None]] = []
         self._is_flush_due = False
+        self._is_reading = False
         self._own_pings: set[asyncio.Future[Any]] = set()
         self._info_tasks: set[asyncio.Task[None]] = set()
 
@@ -79,7 +82,7 @@ class FastClient(Client):
         if size > self._max_payload:
             raise PayloadOverLimit(size, self._max_payload)
         if self._out_bytes > MAX_UNSENT_BYTES:
-            self._flush()  # counts again what the kernel has not taken
+            self._write_out()  # counts again what the kernel has not taken
             if self._out_bytes > MAX_UNSENT_BYTES:
                 raise Disconnected("the broker does not read")
         if header:
@@ -90,22 +93,44 @@ class FastClient(Client):
             self._out += (b"PUB %b %b %d\r\n" % (subject, reply, size), payload, b"\r\n")
         self._out_bytes += size
         if not self._is_flush_due:
-            self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._flush_soon()
+
+    def at_tick_end(self, call: Callable[[], None]) -> None:
+        """Call once, when this read is handed out or else at the end of this tick; what it sends goes with the rest."""
+        self._at_tick_end.append(call)
+        if not self._is_flush_due:
+            self._flush_soon()
 
     def before_flush(self, call: Callable[[], None]) -> None:
-        """Call once, just before this tick's write."""
+        """Likewise, behind everything of `at_tick_end`."""
         self._before_flush.append(call)
         if not self._is_flush_due:
-            self._is_flush_due = True
+            self._flush_soon()
+
+    def write_now(self) -> None:
+        """Write what was sent, what waits for the end of the tick included."""
+        self._flush()
+
+    def _flush_soon(self) -> None:
+        self._is_flush_due = True
+        if not self._is_reading:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
+        if self._at_tick_end:
+            calls, self._at_tick_end = self._at_tick_end, []
+            for call in calls:
+                call_safely(call)
         if self._before_flush:
             calls, self._before_flush = self._before_flush, []
             for call in calls:
-                call()
+                call_safely(call)
         self._is_flush_due = False
+        if self._at_tick_end or self._before_flush:  # a call that asked for another turn lets others have theirs
+            self._flush_soon()
+        self._write_out()
+
+    def _write_out(self) -> None:
         out, self._out = self._out, []
         size, self._out_bytes = self._out_bytes, 0
         wire = self._socket.wire
@@ -120,7 +145,7 @@ class FastClient(Client):
 
     def _write_now(self, command: bytes) -> None:
         """In order with what was sent before."""
-        self._flush()
+        self._write_out()
         with contextlib.suppress(ConnectionError):
             self._socket.write(command)
 
@@ -165,6 +190,16 @@ class FastClient(Client):
             raise BrokerTimeout(f"no pong within {timeout_s:g} s") from None
         finally:
             self._own_pings.discard(future)
+
+    def _take(self, data: bytes) -> None:
+        """One read; what its callbacks sent leaves at its end, because a turn of the loop costs more than a message."""
+        self._is_reading = True
+        try:
+            self._parser.feed(data)
+        finally:
+            self._is_reading = False
+            if self._is_flush_due:
+                self._flush()
 
     def _on_control(self, line: bytes) -> None:
         if line == b"PING":
@@ -220,7 +255,7 @@ class FastClient(Client):
         if wire is None:
             return
         try:
-            wire.feed(self._parser.feed)
+            wire.feed(self._take)
         except BadProtocol as e:
             log.error("broker speaks no NATS", error=str(e))
             self._socket.close()
@@ -259,25 +294,3 @@ class FastClient(Client):
         if self._must_be_tls and not self._socket.is_tls:
             raise errors.Error("TLS is configured, but the broker does not offer it")
         return super()._connect_command()
-
-
-class Listening:
-    """Interest in a subject."""
-
-    def __init__(self, client: FastClient, sid: int) -> None:
-        self._client = client
-        self._sid = sid
-
-    async def unsubscribe(self) -> None:
-        """Stop at once: no callback runs afterwards."""
-        self._client.leave(self._sid)
-        self._client.forget(self._sid)
-
-    async def drain(self) -> None:
-        """Take nothing new, call back for what is on its way; returns when nothing more can come."""
-        self._client.leave(self._sid)
-        try:
-            if self._client.is_up:
-                await self._client.ping()
-        finally:
-            self._client.forget(self._sid)

@@ -46,10 +46,19 @@ class Link(Protocol):
         """`on_back` runs when what is listened to is known to the broker again."""
 
     def send(self, subject: bytes, payload: bytes, reply: bytes = b"", header: bytes = b"") -> None:
-        """Publish. All that is sent in one loop tick leaves in one write. Raises Disconnected, PayloadOverLimit."""
+        """Publish. All that is sent in one loop tick, or in one read's callbacks, leaves in one write.
+
+        Raises Disconnected, PayloadOverLimit.
+        """
+
+    def at_tick_end(self, call: Callable[[], None]) -> None:
+        """Call once, when this read is handed out or else at the end of this tick; what it sends goes with the rest."""
 
     def before_flush(self, call: Callable[[], None]) -> None:
-        """Call once, just before this tick's write; what it sends goes with it."""
+        """Likewise, behind everything of `at_tick_end`."""
+
+    def write_now(self) -> None:
+        """Write what was sent, what waits for the end of the tick included."""
 
     async def listen(self, subject: str, callback: OnRaw, queue: str = "") -> Listening:
         """Returns once the broker knows. Raises Disconnected, BrokerTimeout."""

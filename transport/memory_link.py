@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from transport.base import BrokerTimeout, Disconnected, PayloadOverLimit
-from transport.link import PING_TIMEOUT_S, OnRaw
+from transport.link import PING_TIMEOUT_S, OnRaw, call_safely
 
 if TYPE_CHECKING:
     from transport.memory import MemoryBroker
@@ -39,6 +39,9 @@ class MemoryLink:
         self._broker = broker
         self._watchers: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._is_paused = False
+        self._at_tick_end: list[Callable[[], None]] = []
+        self._before_flush: list[Callable[[], None]] = []
+        self._is_flush_due = False
         self._unread: list[tuple[Interest, bytes, bytes, bytes, bytes]] = []
         self._pings: set[asyncio.Future[None]] = set()
 
@@ -60,9 +63,25 @@ class MemoryLink:
             raise PayloadOverLimit(size, self.max_payload)
         self._broker.post(self, subject, bytes(payload), reply, header)
 
-    def before_flush(self, call: Callable[[], None]) -> None:
+    def at_tick_end(self, call: Callable[[], None]) -> None:
         """Call once, at the end of this tick."""
-        asyncio.get_running_loop().call_soon(call)
+        self._at_tick_end.append(call)
+        self._soon()
+
+    def before_flush(self, call: Callable[[], None]) -> None:
+        """Likewise, behind everything of `at_tick_end`."""
+        self._before_flush.append(call)
+        self._soon()
+
+    def write_now(self) -> None:
+        """The broker has what was sent; run what waits for the end of the tick."""
+        self._is_flush_due = False
+        calls, self._at_tick_end = self._at_tick_end, []
+        for call in calls:
+            call_safely(call)
+        calls, self._before_flush = self._before_flush, []
+        for call in calls:
+            call_safely(call)
 
     async def listen(self, subject: str, callback: OnRaw, queue: str = "") -> MemoryListening:
         """Subscribe."""
@@ -121,6 +140,11 @@ class MemoryLink:
         interest.is_leaving = True
         if not is_draining:
             self._broker.remove(interest)
+
+    def _soon(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self.write_now)
 
     def set_up(self, *, is_up: bool) -> None:
         """The connection is lost or back."""

@@ -94,6 +94,14 @@ class NatsTransport:
         """Call `callback` each time it is back and the subscriptions stand again."""
         self._on_reconnect.append(callback)
 
+    def at_tick_end(self, call: Callable[[], None]) -> None:
+        """Call once, just before the next write."""
+        self.link.at_tick_end(call)
+
+    def flush(self) -> None:
+        """Write now what was published in this tick."""
+        self.link.write_now()
+
     # ---------------------------------------------------------------- core messages
     def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         """Send at most once."""

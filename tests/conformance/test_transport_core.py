@@ -190,3 +190,57 @@ async def test_closing_takes_under_two_seconds_and_sends_what_waits(transports: 
     await got.has(1)
     with pytest.raises(Disconnected):
         a.publish("last", b"more")
+
+
+async def test_what_is_flushed_or_asked_for_the_tick_end_arrives_behind_what_was_published_before(
+    transports: Transports,
+) -> None:
+    a, b = await transports.make(), await transports.make()
+    got = Inbox()
+    await b.subscribe("n", lambda s, r, p: got.append(p))
+    a.at_tick_end(lambda: a.publish("n", b"2"))
+    a.publish("n", b"1")
+    a.flush()
+    a.publish("n", b"3")
+    await got.has(3)
+    assert got == [b"1", b"2", b"3"]
+
+
+async def test_a_call_at_the_tick_end_runs_once_and_may_ask_for_the_next(transports: Transports) -> None:
+    a, b = await transports.make(), await transports.make()
+    got, rounds = Inbox(), iter(range(50))
+    await b.subscribe("n", lambda s, r, p: got.append(int(p)))
+
+    def again() -> None:
+        n = next(rounds, None)
+        if n is not None:
+            a.publish("n", b"%d" % n)
+            a.at_tick_end(again)
+
+    a.at_tick_end(again)
+    await got.has(50)
+    assert got == list(range(50))
+
+
+async def test_calls_at_the_tick_end_follow_the_callbacks_of_a_read_and_one_that_raises_stops_no_other(
+    transports: Transports,
+) -> None:
+    a, b = await transports.make(), await transports.make()
+    got, heard = Inbox(), Inbox()
+    await a.subscribe("answers", lambda s, r, p: heard.append(p))
+
+    def fail() -> None:
+        raise ValueError("not one of ours")
+
+    def on_question(subject: str, reply: str, payload: bytes) -> None:
+        got.append(payload)
+        b.at_tick_end(fail)
+        b.at_tick_end(lambda: b.publish("answers", payload))
+
+    await b.subscribe("questions", on_question)
+    for n in range(20):
+        a.publish("questions", b"%d" % n)
+    await heard.has(20)
+    assert heard == got == [b"%d" % n for n in range(20)]
+    b.publish("answers", b"alive")
+    await heard.has(21)
