@@ -172,7 +172,7 @@ class Executor:
     def _request(self, item: WorkItem) -> InstanceRequest:
         return InstanceRequest(
             inputs=stack([item], self._config),
-            outputs=item.outputs or self._output_names,
+            outputs=item.outputs,
             request_id=item.request_id,
             parameters=item.parameters,
             timeout_us=item.queue_timeout_us,

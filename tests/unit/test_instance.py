@@ -180,7 +180,12 @@ class TestRequestWise:
         bench.run(1, request_id="abc", parameters={"k": 1}, queue_timeout_us=7)
         (request,) = bench.instances[0].requests
         assert (request.request_id, request.parameters, request.timeout_us) == ("abc", {"k": 1}, 7)
-        assert request.outputs == ("OUT",)
+        assert request.outputs == ()
+
+    def test_an_answer_may_lack_outputs_that_nobody_asked_for(self):
+        both = (TensorSpec("OUT", "FP32", (2,)), TensorSpec("EXTRA", "FP32", (2,)))
+        bench = Bench(RequestWise, outputs=both)
+        assert values(bench.run_items([make_item(1), make_item(2, outputs=("EXTRA",))])) == [1, ModelFailed]
 
     def test_an_error_of_one_request_is_its_own_without_another_execution(self):
         bench = Bench(RequestWise)

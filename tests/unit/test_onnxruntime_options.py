@@ -13,6 +13,7 @@ from workers.backends.ort_options import ort_options
 from workers.backends.registry import load_instance
 from workers.repository import pbtxt
 from workers.repository.convert import to_model_config
+from workers.repository.parameters import ANY_BACKEND
 
 
 def providers(text: str) -> dict[str, dict[str, str]]:
@@ -55,6 +56,13 @@ def test_cuda_options_come_from_the_accelerator_and_from_the_old_parameters() ->
         "cudnn_conv_algo_search": "HEURISTIC",
         "cudnn_conv_use_max_workspace": "0",
     }
+
+
+def test_headraces_own_parameters_are_no_business_of_the_engine() -> None:
+    given = {"max_execution_s": "5", "retry": "never", "base_tokens": "64", "max_padded_tokens": "8192"}
+    assert set(given) == set(ANY_BACKEND)
+    text = " ".join(f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in given.items())
+    assert providers(text) == providers("")
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,8 @@ def test_the_kind_of_an_instance_group_is_decided_where_it_is_read(kind, gpu_ids
         ('parameters { key: "max_execution_s" value { string_value: "nan" } }', "'max_execution_s'] = 'nan'"),
         ('parameters { key: "retry" value { string_value: "3" } }', "'retry'] = '3'"),
         ('parameters { key: "execution" value { string_value: "gpu" } }', "'execution'] = 'gpu'"),
+        ('parameters { key: "max_padded_tokens" value { string_value: "0" } }', "max_padded_tokens is '0'"),
+        ('parameters { key: "base_tokens" value { string_value: "few" } }', "base_tokens is 'few'"),
         ('parameters { key: "headrace.retry" value { string_value: "never" } }', "'headrace.retry'] is not known"),
         ("optimization { graph { level: 1 } }", "optimization.graph is not supported by backend 'python'"),
         ('model_warmup { inputs { key: "Q" value { data_type: TYPE_FP32 } } }', "the model has no such input"),

@@ -237,6 +237,17 @@ def test_an_answer_that_does_not_fit_the_config_fails_its_request_alone(load: Lo
     assert isinstance(good, dict)
 
 
+def test_outputs_that_nobody_asked_for_may_be_left_out(load: Load) -> None:
+    second = 'output { name: "Z" data_type: TYPE_FP32 dims: [ -1 ] }'
+    instance = load(DOUBLE, CONFIG + second)
+    any_outputs, both = InstanceRequest(rows(1).inputs, ()), InstanceRequest(rows(1).inputs, ("Y", "Z"))
+    answer, refused = instance.run_requests([any_outputs, both])
+    assert isinstance(answer, dict)
+    assert list(answer) == ["Y"]
+    assert isinstance(refused, ModelFailed)
+    assert refused.message == "the response lacks output 'Z', it has Y"
+
+
 def test_coroutines_reshapes_and_imports_from_its_folder_work(load: Load) -> None:
     code = """
         from .beside import FACTOR

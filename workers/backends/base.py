@@ -46,6 +46,7 @@ class InstanceRequest:
 
     inputs: Mapping[str, Array]
     outputs: tuple[str, ...]
+    """Those the caller asked for; empty where it asked for none, then the model may leave some out."""
     request_id: str = ""
     correlation_id: int = 0
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from workers.backends.base import InstanceSource, LoadFailed
+from workers.repository.parameters import ANY_BACKEND
 
 _PROVIDERS: Final = {
     ("gpu", "tensorrt"): "TensorrtExecutionProvider",
@@ -53,10 +54,10 @@ _SESSION_ENTRIES: Final = (
     "session.disable_prepacking",
     "session.force_spinning_stop",
 )
-_NOT_ORT: Final = ("max_execution_s", "retry")
-"""Headrace's own parameters of every backend."""
 _NUMBERS: Final = ("intra_op_thread_count", "inter_op_thread_count", "execution_mode")
 _SWITCHES: Final = ("enable_mem_arena", "enable_mem_pattern", "memory.enable_memory_arena_shrinkage")
+PARAMETERS: Final = (*_NUMBERS, *_SWITCHES, *_CUDA_PARAMETERS, *_SESSION_ENTRIES)
+"""All that this backend takes; explained in docs/model_config.md."""
 MAX_THREADS: Final = 1024
 
 
@@ -100,12 +101,10 @@ def ort_options(source: InstanceSource) -> OrtOptions:
 
 
 def _check_known(parameters: Mapping[str, str]) -> None:
-    known = (*_NUMBERS, *_SWITCHES, *_CUDA_PARAMETERS, *_SESSION_ENTRIES)
     for name in parameters:
-        if name not in known and name not in _NOT_ORT:
-            raise LoadFailed(
-                f"parameters[{name!r}] is not known to backend 'onnxruntime', known are {', '.join(known)}"
-            )
+        if name not in PARAMETERS and name not in ANY_BACKEND:
+            known = ", ".join((*PARAMETERS, *ANY_BACKEND))
+            raise LoadFailed(f"parameters[{name!r}] is not known to backend 'onnxruntime', known are {known}")
 
 
 def _entries(parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

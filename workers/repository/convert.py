@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from contract.errors import InvalidInput
 from contract.model_config import InstanceGroup, ModelConfig, TensorSpec
+from workers.cost import padding_cost
 from workers.repository.batching import to_dynamic_batching
 from workers.repository.honoured import refusals
+from workers.repository.parameters import check_own, max_execution_s
 from workers.repository.refusal import ConfigRefused
 
 PLATFORMS: Final = {
@@ -38,10 +41,6 @@ OIP_DATATYPES: Final = (
     | {"TYPE_STRING": "BYTES"}
 )
 
-DEFAULT_MAX_EXECUTION_S: Final = ModelConfig(name="", backend="").max_execution_s
-MAX_EXECUTION_S: Final = 86_400.0
-_OUR_PARAMETERS: Final = ("max_execution_s", "retry", "execution")
-
 
 def to_model_config(triton: Mapping[str, Any], folder: str, *, gpu_ids: Sequence[int] = ()) -> ModelConfig:
     """The model's config as both sides see it. `gpu_ids` are the GPUs this machine offers to the model's backend.
@@ -58,7 +57,8 @@ def to_model_config(triton: Mapping[str, Any], folder: str, *, gpu_ids: Sequence
     _check_accelerators(triton, backend)
     _check_warmup(triton)
     parameters = {key: str(value.get("string_value", "")) for key, value in triton.get("parameters", {}).items()}
-    return ModelConfig(
+    check_own(parameters)
+    config = ModelConfig(
         name=model_name(triton, folder),
         backend=backend,
         platform=triton.get("platform", ""),
@@ -69,9 +69,11 @@ def to_model_config(triton: Mapping[str, Any], folder: str, *, gpu_ids: Sequence
         instance_groups=_groups(triton.get("instance_group", []), backend, gpu_ids),
         default_model_filename=model_filename(triton, backend),
         parameters=parameters,
-        max_execution_s=_max_execution_s(parameters),
-        may_retry=_may_retry(parameters),
+        max_execution_s=max_execution_s(parameters),
+        may_retry="retry" not in parameters,
     )
+    _check_cost(config)
+    return config
 
 
 def model_name(triton: Mapping[str, Any], folder: str) -> str:
@@ -210,28 +212,9 @@ def _check_warmup(triton: Mapping[str, Any]) -> None:
                 raise ConfigRefused(f"{what}.data_type = {given}, the input's is {types[name]}")
 
 
-def _max_execution_s(parameters: Mapping[str, str]) -> float:
-    text = parameters.get("max_execution_s")
-    if text is None:
-        return DEFAULT_MAX_EXECUTION_S
+def _check_cost(config: ModelConfig) -> None:
+    """Here rather than when its batcher is made, so that the reason stands in the repository index."""
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= MAX_EXECUTION_S:
-        raise ConfigRefused(
-            f"parameters['max_execution_s'] = {text!r}, it must be seconds, above 0 to {MAX_EXECUTION_S:.0f}"
-        )
-    return value
-
-
-def _may_retry(parameters: Mapping[str, str]) -> bool:
-    for name in parameters:
-        if name.lower().startswith("headrace"):
-            raise ConfigRefused(f"parameters[{name!r}] is not known, Headrace's own are {', '.join(_OUR_PARAMETERS)}")
-    if (execution := parameters.get("execution", "process")) not in ("process", "worker"):
-        raise ConfigRefused(f"parameters['execution'] = {execution!r}, it must be 'process' or 'worker'")
-    retry = parameters.get("retry")
-    if retry not in (None, "never"):
-        raise ConfigRefused(f"parameters['retry'] = {retry!r}, it can only be 'never'")
-    return retry is None
+        padding_cost(config)
+    except InvalidInput as error:
+        raise ConfigRefused(error.message) from None
