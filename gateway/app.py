@@ -25,12 +25,12 @@ from gateway.dispatch import Dispatch
 from gateway.http.metrics import GatewayNumbers
 from gateway.http.server import HttpDoor
 from gateway.identity import IdentityError, check_binding, load_identity
-from gateway.logs import configure_logs
 from gateway.nats_door import NatsDoor
 from gateway.settings import GatewaySettings
 from transport.base import TransportError
 from transport.connection import connect
 from transport.headers import HeadedTransport
+from transport.logs import configure_logs
 from transport.nats_transport import NatsTransport
 
 BROKER_PATIENCE_S: Final = 60.0

@@ -13,7 +13,7 @@ from workers.settings import WorkerSettings
 
 def run_workers(settings: WorkerSettings) -> None:
     """A pool of workers until SIGTERM or SIGINT."""
-    from workers.logs import configure_logs
+    from transport.logs import configure_logs
     from workers.pool import run_pool
 
     configure_logs(settings.log_level, process="pool", group=settings.group)

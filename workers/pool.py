@@ -18,8 +18,8 @@ from typing import Final
 import structlog
 import uvloop
 
+from transport.logs import configure_logs
 from workers.backoff import Backoff
-from workers.logs import configure_logs
 from workers.parent import read_settings, watch_parent
 from workers.settings import WorkerSettings
 

@@ -17,9 +17,9 @@ import uvloop
 
 from transport.base import Transport, TransportError
 from transport.connection import connect
+from transport.logs import configure_logs
 from workers.backoff import Backoff
 from workers.life import BROKER_BACKOFF_S, MAX_BROKER_BACKOFF_S, Worker
-from workers.logs import configure_logs
 from workers.loopwatch import watch_loop
 from workers.parent import read_settings, watch_parent
 from workers.settings import WorkerSettings

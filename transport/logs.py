@@ -1,4 +1,7 @@
-"""Structured logs of the worker side: JSON lines on stderr, readable lines on a terminal. Logs no payloads."""
+"""Structured logs, the same for every process on the broker: JSON lines on stderr, readable lines on a terminal.
+
+Payloads and keys are never logged: fields are chosen one by one, tracebacks leave out the values of variables.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,8 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 def configure_logs(level: str, **fields: Any) -> None:
     """Set the process up; every event carries `fields`. Libraries' own warnings take the same way out."""
     is_terminal = sys.stderr.isatty()
-    threshold = logging.getLevelNamesMapping()[level.upper()]
     renderers: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=is_terminal, exception_formatter=structlog.dev.plain_traceback)]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if is_terminal
         else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
@@ -29,7 +31,7 @@ def configure_logs(level: str, **fields: Any) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderers,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
