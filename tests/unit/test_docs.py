@@ -14,6 +14,7 @@ from headrace.config.settings import HeadraceSettings
 from transport.settings import BrokerSettings
 
 ROOT = Path(__file__).parents[2]
+PARTS = ["Context", "Decision", "Consequences", "What would change our mind"]
 
 
 def test_the_configuration_page_is_what_the_settings_say() -> None:
@@ -51,7 +52,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 @pytest.mark.parametrize(
     "page",
     [p for p in ("README.md", "subjects.md", "examples/README.md") if (ROOT / p).exists()]
-    + [f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")],
+    + [str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))],
 )
 def test_links_lead_to_files_of_the_repository(page: str) -> None:
     for target in LINK.findall((ROOT / page).read_text()):
@@ -59,3 +60,17 @@ def test_links_lead_to_files_of_the_repository(page: str) -> None:
             found = ((ROOT / page).parent / target).resolve()
             assert found.exists(), target
             assert found.is_relative_to(ROOT), target
+
+
+def test_decisions_are_numbered_without_a_gap_and_have_the_four_parts() -> None:
+    pages = sorted((ROOT / "docs/decisions").glob("*.md"))
+    assert [p.name[:4] for p in pages] == [f"{n:04}" for n in range(1, len(pages) + 1)]
+    for page in pages:
+        text = page.read_text()
+        assert text.startswith(f"# {page.name[:4]}: ")
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PARTS, page.name
+
+
+def test_the_architecture_page_names_every_decision() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    assert [p.name for p in (ROOT / "docs/decisions").glob("*.md") if f"(decisions/{p.name})" not in text] == []
