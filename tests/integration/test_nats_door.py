@@ -159,6 +159,14 @@ async def test_a_refusal_has_status_code_and_words(
     assert json.loads(payload)["code"] == code
 
 
+@pytest.mark.parametrize("sent", ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "nonsense"])
+async def test_the_trace_context_travels_to_the_worker_and_only_if_it_is_one(house: House, sent: str) -> None:
+    await house.ask(BODY, {"traceparent": sent})
+    (head,) = house.worker.received[0].message.requests
+    assert head.traceparent == (sent if sent != "nonsense" else "")
+    assert (head.tenant, head.request_id) == ("default", "mine")
+
+
 async def test_the_deadline_of_the_header_holds(house: House) -> None:
     house.worker.echoes = False
     _, headers = await house.ask(BODY, {"Headrace-Timeout-Ms": "100"})

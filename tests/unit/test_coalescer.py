@@ -100,7 +100,7 @@ def test_a_message_says_everything_once() -> None:
     entries = [
         bench.entry(data=b"a" * 16),
         bench.entry(data=b"b" * 32, heads=[wide], priority=3, outputs=("y",), parameters={"p": 1}),
-        bench.entry(data=b"c" * 16),
+        bench.entry(data=b"c" * 16, traceparent="00-1-2-01"),
     ]
     entries[2].attempt = 2
     message, body = unpack(RequestMessage, pack_requests(entries[0].lane, entries, "g1", "_INBOX.r", 1000.0))
@@ -108,6 +108,10 @@ def test_a_message_says_everything_once() -> None:
     assert [layout.tensors[0].shape for layout in message.layouts] == [(1, 4), (1, 8)]
     assert [head.layout for head in message.requests] == [0, 1, 0]
     assert [head.id for head in message.requests] == [e.id for e in entries]
+    assert [(head.tenant, head.traceparent) for head in message.requests][1:] == [
+        ("default", ""),
+        ("default", "00-1-2-01"),
+    ]
     assert [head.attempt for head in message.requests] == [0, 0, 2]
     assert (message.requests[1].priority, message.requests[1].outputs) == (3, ("y",))
     assert message.requests[1].parameters == {"p": 1}
