@@ -120,13 +120,15 @@ class VersionServing:
         batcher, now_s = self._batcher, self._desk.now_s()
         if self._blocks:
             self._run_blocks()
+            if not batcher.num_pending and self._timer is None:
+                return
         until_s = now_s + INLINE_BUDGET_S
         while batcher.num_pending and self._host.gate.is_open:
             idle = [seat for seat in self.seats if seat.is_idle]
             batch = batcher.take(now_s, len(idle))
             if batch is None:
                 break
-            self._start(idle[0], batch.items, now_s)
+            self._start(idle[0], batch.items)
             now_s = self._desk.now_s()
             if self._pace.is_tiny and now_s > until_s:
                 self.kick_soon()
@@ -143,7 +145,7 @@ class VersionServing:
         if at_s is not None:
             self._timer = self._loop.call_later(max(0.0, at_s - now_s), self.kick)
 
-    def _start(self, seat: Seat, items: Sequence[WorkItem], now_s: float) -> None:
+    def _start(self, seat: Seat, items: Sequence[WorkItem]) -> None:
         if self._pace.is_tiny and seat.instance is not None:
             self._host.gate.enter()
             job = Job(seat, items)
