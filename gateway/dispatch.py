@@ -221,6 +221,7 @@ class Dispatch:
         for lane, entries in self._coalescer.take():
             if entries:
                 self.outbox.send(lane, entries)
+        self._transport.flush()
 
     def _on_uploaded(self, entry: Entry) -> None:
         if entry.lane.address.group in self.outbox.open_groups:

@@ -40,9 +40,10 @@ class Receiver:
             self._unreadable(e)
             return
         now_s = self._monotonic()
+        inflight = self._inflight
         at = 0
         for head in message.results:
-            entry = self._inflight.get(head.id)
+            entry = inflight.get(head.id)
             outcome: Outcome | None = None
             try:
                 sizes, total = result_sizes(head, layouts)
@@ -55,7 +56,7 @@ class Receiver:
             if entry is not None:
                 entry.lane.watch.answered(now_s)
                 if outcome is not None:
-                    self._inflight.end(entry, outcome, is_settled=True)
+                    inflight.end(entry, outcome, is_settled=True)
             if head.blob is not None:
                 self._fetch(entry, message, head)
 

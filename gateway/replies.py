@@ -50,8 +50,9 @@ def slices(body: memoryview, at: int, sizes: Sequence[int]) -> list[memoryview]:
     """
     data = []
     for size in sizes:
-        data.append(body[at : at + size])
-        at += size
+        end = at + size
+        data.append(body[at:end])
+        at = end
     if at > len(body):
         raise BadEnvelope(f"a result's tensors end at byte {at} of a body of {len(body)}")
     return data

@@ -24,7 +24,7 @@ from gateway.oip import binary
 from gateway.oip.explain import refuse
 from gateway.oip.json_numbers import PACK_ERRORS, pack_checked
 from gateway.oip.parameters import NO_SETTINGS, read_outputs, read_parameters
-from gateway.oip.plan import Accepted, plan_of
+from gateway.oip.plan import Accepted, Plan, plan_of
 from gateway.oip.request import (
     BINARY_FORM,
     JSON_FORM,
@@ -55,6 +55,10 @@ def decode(
         InvalidInput: names the input or header, the field, what was found and what is wanted.
         TooLarge: the JSON part is over `max_json_bytes`.
     """
+    if header_length is None and len(body) <= max_json_bytes:
+        plain = _plain(body, plan_of(card.config))
+        if plain is not None:
+            return plain
     if header_length == 0:
         return _raw(body, card)
     if header_length is None:
@@ -90,6 +94,26 @@ def decode(
         settings.others,
         form,
     )
+
+
+def _plain(body: bytes | bytearray | memoryview, plan: Plan) -> DecodedRequest | None:
+    """The usual request: JSON numbers that fit, no parameters, all outputs as JSON. None sends it the thorough way."""
+    try:
+        request = _decode_json(body)
+        if request.parameters or request.outputs:
+            return None
+        inputs = request.inputs
+        accepted = plan.accept(inputs)
+        data: list[bytes | memoryview] = []
+        for tensor, pack in zip(inputs, accepted.packs, strict=True):
+            if tensor.parameters:
+                return None
+            data.append(pack(*tensor.data))  # type: ignore[misc]  # UNSET raises TypeError
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, *PACK_ERRORS):
+        return None
+    sizes = tuple([len(part) for part in data]) if accepted.has_bytes else ()
+    num_bytes = sum(sizes) if sizes else accepted.num_bytes
+    return DecodedRequest(accepted.rows, accepted.heads, data, sizes, num_bytes, request.id or "")
 
 
 def _raw(body: bytes | bytearray | memoryview, card: ModelCard) -> DecodedRequest:

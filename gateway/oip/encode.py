@@ -61,20 +61,30 @@ def encode(answer: Answer, caller_id: str, form: OutputForm) -> EncodedAnswer:
 
 def _json_only(answer: Answer, caller_id: str) -> bytes:
     """The usual response: everything but the numbers is the same each time, and is made once."""
+    heads = answer.heads
+    skeleton = _latest[1] if heads is _latest[0] else _find_skeleton(answer)
+    pieces: list[bytes] = []
+    for before, head, data in zip(skeleton, heads, answer.data, strict=True):
+        pieces += (before, to_json(head, data))
+    pieces.append(b'}],"id":%b}' % orjson.dumps(caller_id) if caller_id else b"}]}")
+    return b"".join(pieces)
+
+
+def _find_skeleton(answer: Answer) -> list[bytes]:
     look = (answer.model, answer.version, answer.heads)
     skeleton = _skeletons.get(look)
     if skeleton is None:
         if len(_skeletons) >= MAX_SKELETONS:
             _skeletons.clear()
         skeleton = _skeletons[look] = _skeleton(answer)
-    pieces: list[bytes] = []
-    for before, head, data in zip(skeleton, answer.heads, answer.data, strict=True):
-        pieces += (before, to_json(head, data))
-    pieces.append(b'}],"id":%b}' % orjson.dumps(caller_id) if caller_id else b"}]}")
-    return b"".join(pieces)
+    _latest[:] = answer.heads, skeleton
+    return skeleton
 
 
 _skeletons: dict[tuple[str, str, tuple[TensorHead, ...]], list[bytes]] = {}
+_latest: list[Any] = [None, []]
+"""Heads and skeleton of the last answer. Answers of one reply message share one heads object, and a message is of one
+model and version, so its identity says it all."""
 
 
 def _skeleton(answer: Answer) -> list[bytes]:

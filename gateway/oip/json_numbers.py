@@ -97,9 +97,10 @@ def to_json(head: TensorHead, data: memoryview) -> bytes:
         InvalidInput: a BYTES element is not UTF-8; says to ask for binary output.
         ModelFailed: the bytes are no tensor of this datatype.
     """
-    dtype = NUMPY_TYPES.get(head.datatype)
-    if dtype is None:
+    datatype = head.datatype
+    if datatype == "BYTES":
         return orjson.dumps(_strings(head, data))
+    dtype = NUMPY_TYPES[datatype]
     # orjson reads through typed pointers, but a tensor may lie at any offset of a message; for a small one copying
     # its bytes (a bytes object is aligned) costs less than asking.
     is_small = len(data) < _SMALL_BYTES
@@ -107,7 +108,7 @@ def to_json(head: TensorHead, data: memoryview) -> bytes:
         values = np.frombuffer(bytes(data) if is_small else data, dtype)
     except ValueError as e:
         raise ModelFailed(f"output {head.name!r}: {len(data)} bytes of {head.datatype}: {e}") from None
-    if head.datatype == "BF16":
+    if datatype == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
     elif not is_small and not values.flags.aligned:
         values = values.copy()

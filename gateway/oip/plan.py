@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from contract.errors import InvalidInput
 from contract.messages import TensorHead
 from contract.model_config import ModelConfig, TensorSpec
-from contract.tensors import num_elements
+from contract.tensors import byte_size, num_elements
 from gateway.oip.json_numbers import Pack, packer
 from gateway.oip.request import InputJson
 
@@ -30,6 +30,8 @@ class Accepted(NamedTuple):
     heads: tuple[TensorHead, ...]
     packs: tuple[Pack, ...]
     has_bytes: bool
+    num_bytes: int
+    """Of all tensors, where none is BYTES."""
 
 
 class Plan:
@@ -79,7 +81,8 @@ class Plan:
         rows = self._rows(inputs)
         heads = tuple(TensorHead(t.name, t.datatype, t.shape) for t in inputs)
         packs = tuple(packer(h.datatype, num_elements(h.shape)) for h in heads)
-        return Accepted(rows, heads, packs, any(h.datatype == "BYTES" for h in heads))
+        has_bytes = any(h.datatype == "BYTES" for h in heads)
+        return Accepted(rows, heads, packs, has_bytes, sum(byte_size(h.datatype, h.shape) or 0 for h in heads))
 
     def _rows(self, inputs: Sequence[InputJson]) -> int:
         if not self.config.max_batch_size or not inputs:
