@@ -78,6 +78,12 @@ def is_unread(outcome: Outcome) -> bool:
 
 def pack_runs(worker: str, model: str, version: str, runs: Sequence[Run]) -> bytes:
     """One ReplyMessage of all `runs`."""
+    if len(runs) == 1:
+        (run,) = runs
+        if run.layout is not None:
+            for head in run.heads:
+                head.layout = 0
+        return pack(ReplyMessage(worker, model, version, [run.layout] if run.layout else [], run.heads), run.parts)
     layouts: dict[Layout, int] = {}
     heads: list[ResultHead] = []
     parts: list[Buffer] = []
@@ -168,7 +174,7 @@ class Outbox:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            self._transport.at_tick_end(self.flush)
 
     def _is_wanted(self, run: Run, now_s: float) -> bool:
         if run.hand.delivery.is_lost:

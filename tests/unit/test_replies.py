@@ -65,6 +65,9 @@ class FakeTransport:
     def on_reconnect(self, callback: Any) -> None:
         self.back = callback
 
+    def at_tick_end(self, call: Any) -> None:
+        asyncio.get_running_loop().call_soon(call)
+
     def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         if self.publish_error is not None:
             raise self.publish_error
