@@ -57,6 +57,11 @@ class CreditBook:
         """Heavy until shown otherwise: the window is two micro-batches, a message at most one."""
         window.books.append(self)
 
+    @property
+    def is_low(self) -> bool:
+        """Whether `ask` is worth a call: never wanted are more than `ramp`, and above half of that nothing is."""
+        return self.num_open <= self._ramp // 2
+
     def ask(self, now_s: float) -> int:
         """How many messages to ask for now; they count as open from here on. 0 above half of what is wanted."""
         wanted = self.wanted()

@@ -27,6 +27,8 @@ class Hand:
         self.now_s = now_s
         self._ack_wait_s = ack_wait_s
         self._signed_s = now_s()
+        self.fence_after_s = self._signed_s + ack_wait_s
+        """Until then `fence` is False: looked at before each call, which happens several times per message."""
         self._callbacks: list[OnLost] = []
         self._on_fence: list[Callable[[], None]] = []
         self.held: dict[Held, None] = {}
@@ -44,7 +46,7 @@ class Hand:
         silent_s = now_s - self._signed_s
         if silent_s <= self._ack_wait_s:
             return False
-        self._signed_s = now_s
+        self._sign(now_s)
         if self.held:
             log.warning("frozen: dropping what was in hand", silent_s=round(silent_s, 3), messages=len(self.held))
         self.lose(list(self.held))
@@ -68,9 +70,13 @@ class Hand:
         now_s = self.now_s()
         if self.fence(now_s) or (not is_up and self.held):
             return
-        self._signed_s = now_s
+        self._sign(now_s)
         for d in self.held:
             d.in_progress()
+
+    def _sign(self, now_s: float) -> None:
+        self._signed_s = now_s
+        self.fence_after_s = now_s + self._ack_wait_s
 
 
 class Held:
@@ -106,7 +112,10 @@ class Held:
     def is_lost(self) -> bool:
         """Asked before every answer: a freeze is noticed here, not only by the next timer."""
         if not self.was_lost:
-            self._hand.fence(self._hand.now_s())
+            hand = self._hand
+            now_s = hand.now_s()
+            if now_s > hand.fence_after_s:
+                hand.fence(now_s)
         return self.was_lost
 
     def ack(self) -> None:

@@ -75,7 +75,8 @@ class PullWindow(RowWindow):
     def _refill(self) -> None:
         self._is_marked = False
         for lane in self.lanes:
-            lane.refill()
+            if lane.book.is_low:
+                lane.refill()
 
 
 class PullLane:
@@ -103,7 +104,7 @@ class PullLane:
         self._ensure = ensure
         self._clock = clock
         self._now_s = now_s
-        self._book = CreditBook(window, is_always_open=is_always_open)
+        self.book = CreditBook(window, is_always_open=is_always_open)
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{spec.stream}.{spec.name}".encode()
         self._inbox = b""
         self._listening: Listening | None = None
@@ -124,7 +125,7 @@ class PullLane:
     @property
     def num_credits(self) -> int:
         """Messages asked for and not yet come."""
-        return self._book.num_open
+        return self.book.num_open
 
     @property
     def is_done(self) -> bool:
@@ -140,7 +141,7 @@ class PullLane:
 
     def finished(self, rows: int) -> None:
         """Rows of a delivery left the worker's hands."""
-        self._book.finished(rows)
+        self.book.finished(rows)
         self._window.mark()
 
     async def stop(self) -> None:
@@ -148,7 +149,7 @@ class PullLane:
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._book.close()
+        self.book.close()
         if self in self._window.lanes:
             self._window.lanes.remove(self)
         if self._recovery is not None:
@@ -164,28 +165,28 @@ class PullLane:
         if self._is_stopping or self._is_stale or self._is_over_limit or not (self._is_sure and self._link.is_up):
             return
         now_s = self._now_s()
-        if self._book.num_open == 0:
+        if self.book.num_open == 0:
             self._heard_s = now_s  # without a pull the broker owes no heartbeat
-        messages = self._book.ask(now_s)
+        messages = self.book.ask(now_s)
         if messages:
             # All open pulls together stay within the limit, but the largest message fits in each.
-            share = PULL_MAX_BYTES * messages // self._book.num_open
+            share = PULL_MAX_BYTES * messages // self.book.num_open
             max_bytes = max(share, self._link.max_payload + _ENVELOPE_BYTES)
             try:
                 self._link.send(self._next, _PULL % (messages, max_bytes), self._inbox)
             except Disconnected:
-                self._book.forget()
+                self.book.forget()
 
     def tick(self, now_s: float) -> None:
         """Each half second: credits that ended, heartbeats that did not come, a recovery that takes too long."""
         if self._is_stopping:
             return
         self._is_over_limit = False
-        self._book.tick(now_s)
+        self.book.tick(now_s)
         if self._last_ack:
             observe_stored(self._clock, int(ack_fields(self._last_ack)[3]) / NS_PER_S, self._heard_s)
             self._last_ack = b""
-        if self._is_sure and self._book.num_open and now_s - self._heard_s > SILENT_S:
+        if self._is_sure and self.book.num_open and now_s - self._heard_s > SILENT_S:
             log.info("consumer is silent", consumer=self._spec.name, silent_s=round(now_s - self._heard_s, 2))
             self.recover()
         if not self._is_sure and now_s - self._unsure_since_s > ACK_WAIT_S:
@@ -194,7 +195,7 @@ class PullLane:
 
     def disconnected(self) -> None:
         """Nothing asked for will come; what is settled meanwhile waits until we know the consumer is the same."""
-        self._book.forget()
+        self.book.forget()
         if self._is_stopping:
             self._lose_own()  # nobody will look whether the consumer is still the same
         if self._is_sure:
@@ -205,7 +206,7 @@ class PullLane:
         """After a freeze: pulls have expired, acks that waited are void."""
         self._is_stale = True
         self._deferred.clear()
-        self._book.forget()
+        self.book.forget()
 
     def woke(self) -> None:
         """What the broker had sent before we woke has passed."""
@@ -255,21 +256,21 @@ class PullLane:
 
     def _on_raw(self, subject: bytes, reply: bytes, payload: bytes, header: bytes) -> None:
         self._heard_s = now_s = self._now_s()
-        if self._hand.fence(now_s) or self._is_stale:
+        if (now_s > self._hand.fence_after_s and self._hand.fence(now_s)) or self._is_stale:
             return  # sent before we froze or while: somebody else has it
         if not reply:
             self._on_status(status_of(header), header)
             return
         self._pause_s = 0.0
         self._last_ack = reply
-        self._book.arrived()
+        self.book.arrived()
         delivery = Held(self._hand, self._send_bound, reply, subject.decode(), payload)
         self._hand.held[delivery] = None
         if self._is_stopping:
             delivery.nak()
             return
         try:
-            self._book.took(self._on_delivery(delivery))
+            self.book.took(self._on_delivery(delivery))
         except Exception:
             log.exception("delivery callback failed", subject=delivery.subject, sequence=delivery.sequence)
             if not delivery.is_settled:
@@ -284,11 +285,11 @@ class PullLane:
             return
         pending = header_field(header, b"Nats-Pending-Messages")
         if pending:  # 404, 408, and 409 of a pull whose max_bytes is used up
-            self._book.returned(int(pending))
+            self.book.returned(int(pending))
         elif status == b"409" and b"Exceeded" in header:
             # A limit of the consumer's (MaxWaiting): asking again at once would only be refused again.
             self._is_over_limit = True
-            self._book.forget()
+            self.book.forget()
         else:  # 503: no such consumer; 409: consumer deleted, leadership change, server shutdown
             self.recover()
             return
