@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import structlog
 
-from contract.messages import Layout, ResultHead, TensorHead
+from contract.messages import Layout, ResultHead
 from contract.model_config import ModelConfig
 from contract.tensors import Array
 from workers.backends.base import ModelInstance
-from workers.blocks import Block, join_inputs, join_outputs, result_layout, take_joinable
+from workers.blocks import Block, Shapes, join_inputs, join_outputs, result_layout, take_joinable
 from workers.counters import VersionCounters
 from workers.desk import Desk
 from workers.replies import Run
@@ -40,7 +40,7 @@ class BlockRunner:
         self._desk = desk
         self._counters = counters
         self._names = [spec.name for spec in config.outputs]
-        self._layouts: dict[tuple[TensorHead, ...], Layout] = {}
+        self._layouts: dict[Shapes, Layout] = {}
 
     def run(self, blocks: Sequence[Block], instance: ModelInstance) -> list[Block]:
         """Execute and put the answers into the outbox, unsent; what comes back (expired, failed) must go one by one."""
@@ -64,13 +64,13 @@ class BlockRunner:
             ready_s = time.perf_counter()
             outputs: dict[str, Array] = instance.run(inputs, self._names)
             ran_s = time.perf_counter()
-            heads, body = join_outputs(self._config, outputs, num_requests, rows)
+            shapes, body = join_outputs(self._config, outputs, num_requests, rows)
         except Exception as e:  # noqa: BLE001 - a model may raise anything; the ordinary way finds the guilty request
             log.debug("block-failed", model=self._config.name, error=str(e))
             return False
         ended_s = time.perf_counter()
         timing = Timing(started_unix_us, int((ended_s - started_s) * 1e6), num_requests * rows)
-        queue_us = self._answer(group, result_layout(self._layouts, heads), body, timing)
+        queue_us = self._answer(group, result_layout(self._layouts, self._config, shapes), body, timing)
         times_us = (int((ready_s - started_s) * 1e6), int((ran_s - ready_s) * 1e6), int((ended_s - ran_s) * 1e6))
         self._counters.add_block(timing.batch_rows, num_requests, queue_us, times_us, started_unix_us // 1000)
         return True

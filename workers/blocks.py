@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,11 @@ from contract.model_config import ModelConfig
 from contract.tensors import NUMPY_TYPES, Array
 from workers.checks import CheckedLayout
 from workers.inhand import InHand
+
+MAX_RESULT_LAYOUTS: Final = 256
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Of each output of one request, in the config's order."""
 
 
 @dataclass(slots=True)
@@ -95,20 +101,18 @@ def join_inputs(blocks: Sequence[Block]) -> dict[str, Array]:
         in:  per request, input i is [rows, *dims_i], inputs behind one another
         out: input i is [sum(rows), *dims_i], C-contiguous
     """
-    checked = blocks[0].checked
-    body = blocks[0].body if len(blocks) == 1 else b"".join([b.body for b in blocks])
+    columns = blocks[0].checked.columns
     num_requests = sum([len(b.heads) for b in blocks])
-    raw = np.frombuffer(body, np.uint8).reshape(num_requests, checked.num_bytes)  # [requests, bytes]
-    inputs: dict[str, Array] = {}
-    at = 0
-    for tensor, size in zip(checked.layout.tensors, checked.sizes, strict=True):
-        column = raw[:, at : at + size]
-        dtype = NUMPY_TYPES[tensor.datatype]
-        rows = num_requests * tensor.shape[0]
-        # A copy is aligned, whatever the envelope's header length did to the body.
-        inputs[tensor.name] = np.array(column, order="C").view(dtype).reshape(rows, *tensor.shape[1:])
-        at += size
-    return inputs
+    # Copies are aligned, whatever the envelope's header length did to the body, and the model's own to write to.
+    if num_requests == 1:
+        body = blocks[0].body
+        return {c.name: np.ndarray(c.shape, c.dtype, bytearray(body[c.start : c.end])) for c in columns}
+    joined = blocks[0].body if len(blocks) == 1 else b"".join([b.body for b in blocks])
+    raw = np.frombuffer(joined, np.uint8).reshape(num_requests, -1)  # [requests, bytes]
+    return {
+        c.name: raw[:, c.start : c.end].copy().view(c.dtype).reshape(num_requests * c.shape[0], *c.shape[1:])
+        for c in columns
+    }
 
 
 class UnfitOutput(Exception):
@@ -117,34 +121,36 @@ class UnfitOutput(Exception):
 
 def join_outputs(
     config: ModelConfig, outputs: Mapping[str, Array], num_requests: int, rows: int
-) -> tuple[tuple[TensorHead, ...], bytes]:
-    """Heads of one request's result, and all results' bytes behind one another, outputs in the config's order.
+) -> tuple[Shapes, bytes]:
+    """Shapes of one request's result, and all results' bytes behind one another, outputs in the config's order.
 
     Raises:
         UnfitOutput: an output is missing, or its type or shape is not what the config says.
     """
-    heads: list[TensorHead] = []
-    columns: list[Array] = []
+    shapes: list[tuple[int, ...]] = []
+    arrays: list[Array] = []
     for spec in config.outputs:
         array = outputs.get(spec.name)
-        if (
-            array is None
-            or array.dtype != NUMPY_TYPES[spec.datatype]
-            or array.ndim != len(spec.dims) + 1
-            or array.shape[0] != num_requests * rows
-        ):
+        if array is None or array.dtype != NUMPY_TYPES[spec.datatype]:
             raise UnfitOutput(spec.name)
-        heads.append(TensorHead(spec.name, spec.datatype, (rows, *array.shape[1:])))
-        columns.append(np.ascontiguousarray(array).reshape(num_requests, -1).view(np.uint8))
+        shape = array.shape
+        if len(shape) != len(spec.dims) + 1 or shape[0] != num_requests * rows:
+            raise UnfitOutput(spec.name)
+        shapes.append((rows, *shape[1:]))
+        arrays.append(array)
+    if num_requests == 1:
+        return tuple(shapes), b"".join([array.tobytes() for array in arrays])
+    columns = [np.ascontiguousarray(array).reshape(num_requests, -1).view(np.uint8) for array in arrays]
     joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-    return tuple(heads), joined.tobytes()
+    return tuple(shapes), joined.tobytes()
 
 
-def result_layout(known: dict[tuple[TensorHead, ...], Layout], heads: tuple[TensorHead, ...]) -> Layout:
-    """One Layout object per kind of result, so that a reply shares it."""
-    layout = known.get(heads)
+def result_layout(known: dict[Shapes, Layout], config: ModelConfig, shapes: Shapes) -> Layout:
+    """One Layout object per kind of result, so that replies share it."""
+    layout = known.get(shapes)
     if layout is None:
-        if len(known) >= 256:
+        if len(known) >= MAX_RESULT_LAYOUTS:
             known.clear()
-        layout = known[heads] = Layout(heads)
+        heads = [TensorHead(o.name, o.datatype, shape) for o, shape in zip(config.outputs, shapes, strict=True)]
+        layout = known[shapes] = Layout(tuple(heads))
     return layout

@@ -11,15 +11,28 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from contract.errors import HeadraceError, InvalidInput
 from contract.messages import Layout, RequestHead, TensorHead
 from contract.model_config import ModelConfig, TensorSpec
-from contract.tensors import DATATYPES, byte_size, num_elements
+from contract.tensors import DATATYPES, NUMPY_TYPES, byte_size, num_elements
 
 MAX_CACHED_LAYOUTS: Final = 1_024
 _LENGTH = struct.Struct("<I")
+
+
+class Column(NamedTuple):
+    """One tensor of a request without BYTES."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +46,8 @@ class CheckedLayout:
     num_bytes: int = -1
     """Bytes of a whole request, or -1 where a BYTES tensor is in it."""
     error: HeadraceError | None = None
+    columns: tuple[Column, ...] = ()
+    """Where each tensor lies in a request's bytes; empty where a BYTES tensor is in it."""
 
 
 class LayoutChecks:
@@ -76,7 +91,9 @@ class LayoutChecks:
         if len(rows) > 1:
             raise InvalidInput(f"inputs have unlike numbers of rows: {sorted(rows)}")
         sizes = tuple(-1 if size is None else size for size in (byte_size(t.datatype, t.shape) for t in layout.tensors))
-        return CheckedLayout(layout, rows.pop() if rows else 1, sizes, -1 if -1 in sizes else sum(sizes))
+        has_bytes = -1 in sizes
+        columns = () if has_bytes else _columns(layout, sizes)
+        return CheckedLayout(layout, rows.pop() if rows else 1, sizes, -1 if has_bytes else sum(sizes), columns=columns)
 
     def _check_tensor(self, tensor: TensorHead) -> int:
         """Rows of the tensor, 1 without batching."""
@@ -94,6 +111,14 @@ class LayoutChecks:
             raise InvalidInput(f"input {tensor.name!r}: shape {list(shape)}, the first size must be 1 to {limit}")
         _check_dims(spec, shape, shape[1:])
         return shape[0]
+
+
+def _columns(layout: Layout, sizes: Sequence[int]) -> tuple[Column, ...]:
+    ends = list(accumulate(sizes))
+    return tuple(
+        Column(t.name, NUMPY_TYPES[t.datatype], t.shape, end - size, end)
+        for t, size, end in zip(layout.tensors, sizes, ends, strict=True)
+    )
 
 
 def slice_request(checked: CheckedLayout, head: RequestHead, body: memoryview) -> list[memoryview]:

@@ -18,6 +18,7 @@ from workers.blocks import (
     is_block_model,
     join_inputs,
     join_outputs,
+    result_layout,
     take_joinable,
 )
 from workers.checks import LayoutChecks
@@ -240,11 +241,22 @@ def test_blocks_are_joined_row_by_row_and_split_again() -> None:
     assert inputs["IN"].tolist() == [[1, 1], [2, 2], [3, 3]]
     assert inputs["K"].tolist() == [[1], [2], [3]]
     assert inputs["K"].flags.aligned
-    heads, body = join_outputs(TWO, {"OUT": inputs["IN"] * 2, "K": inputs["K"]}, 3, 1)
-    assert heads == (TensorHead("OUT", "FP32", (1, 2)), TensorHead("K", "INT64", (1, 1)))
+    shapes, body = join_outputs(TWO, {"OUT": inputs["IN"] * 2, "K": inputs["K"]}, 3, 1)
+    layout = result_layout({}, TWO, shapes)
+    assert layout.tensors == (TensorHead("OUT", "FP32", (1, 2)), TensorHead("K", "INT64", (1, 1)))
     first = np.full(2, 2, np.float32).tobytes() + np.int64(1).tobytes()
     assert body[: len(first)] == first
     assert len(body) == 3 * len(first)
+
+
+def test_a_block_of_one_request_is_joined_and_split_like_many() -> None:
+    inputs = join_inputs([block(7)])
+    assert {name: array.tolist() for name, array in inputs.items()} == {"IN": [[7, 7]], "K": [[7]]}
+    assert all(array.flags.aligned and array.flags.writeable for array in inputs.values())
+    strided = np.repeat(inputs["IN"], 2, axis=1)[:, ::2]
+    shapes, body = join_outputs(TWO, {"OUT": strided, "K": inputs["K"]}, 1, 1)
+    assert shapes == ((1, 2), (1, 1))
+    assert body == np.full(2, 7, np.float32).tobytes() + np.int64(7).tobytes()
 
 
 @pytest.mark.parametrize(
