@@ -16,6 +16,13 @@ def place(tmp_path: Path) -> Iterator[Cluster]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def shared_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Likewise for all tests of a file, where none of them harms what the others need."""
+    with cluster(tmp_path_factory.mktemp("shared")) as found:
+        yield found
+
+
 @pytest.fixture(autouse=True)
 async def closes_connections() -> AsyncIterator[None]:
     """A test that fails must not make the next one fail."""

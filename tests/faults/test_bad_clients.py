@@ -6,16 +6,31 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from contract.streams import MIB
-from tests.support.cluster import Cluster, known_good
+from tests.support.cluster import Cluster, Gateway, known_good
 from tests.support.cluster_http import HOST, TIMEOUT, binary_request, infer, json_request, request_bytes
 from tests.support.cluster_load import assert_each_ended_once, burst, slowest_s
 
 LARGE = np.arange(5 * MIB // 4, dtype=np.float32).reshape(1, -1)
+
+
+@dataclass
+class Busy:
+    """A gateway and a worker that good clients use beside the bad ones."""
+
+    place: Cluster
+    gateway: Gateway
+
+
+@pytest.fixture(scope="module")
+def busy(shared_place: Cluster) -> Busy:
+    gateway, _ = shared_place.serve("slow_500", "ident_f32")
+    return Busy(shared_place, gateway)
 
 
 class RawSocket:
@@ -51,9 +66,9 @@ async def sockets() -> AsyncIterator[contextlib.ExitStack]:
 
 
 async def test_readers_of_large_answers_one_byte_a_second_and_never_disturb_nobody(
-    place: Cluster, sockets: contextlib.ExitStack
+    busy: Busy, sockets: contextlib.ExitStack
 ) -> None:
-    gateway, _ = place.serve("ident_f32")
+    gateway = busy.gateway
     body, headers = binary_request(LARGE)
     request = request_bytes(gateway.http_port, "POST", "/v2/models/ident_f32/infer", body, headers)
     slow = [RawSocket(gateway.http_port, 4096) for _ in range(4)]
@@ -83,28 +98,28 @@ async def test_readers_of_large_answers_one_byte_a_second_and_never_disturb_nobo
     await known_good(gateway)
 
 
-async def test_who_leaves_while_it_waits_is_never_executed(place: Cluster, sockets: contextlib.ExitStack) -> None:
-    gateway, _ = place.serve("slow_500")
+async def test_who_leaves_while_it_waits_is_never_executed(busy: Busy, sockets: contextlib.ExitStack) -> None:
+    place, gateway = busy.place, busy.gateway
+    published = gateway.metric("headrace_published_requests_total")
+    cancelled = gateway.metric("headrace_cancelled_requests_total")
     running = asyncio.create_task(burst(gateway.http_port, "slow_500", 8, timeout_s=20))
     await gateway.wait_metric("headrace_open_requests", 8)
     leavers = [RawSocket(gateway.http_port) for _ in range(40)]
     for n, raw in enumerate(leavers):
         body = json_request([float(n)], request_id=f"left-{n}")
         await raw.send(request_bytes(gateway.http_port, "POST", "/v2/models/slow_500/infer", body))
-    await gateway.wait_metric("headrace_published_requests_total", 48)
+    await gateway.wait_metric("headrace_published_requests_total", published + 48)
     for raw in leavers:
         raw.close()
-    await gateway.wait_metric("headrace_cancelled_requests_total", 40)
+    await gateway.wait_metric("headrace_cancelled_requests_total", cancelled + 40)
     assert_each_ended_once(await running, 20)
     assert_each_ended_once(await burst(gateway.http_port, "slow_500", 1, timeout_s=5), 5)
     # The instance was busy with the eight; at most one micro-batch may have started before they left.
     assert len([i for i in place.num_executed("slow_500") if i.startswith("left")]) <= 8
 
 
-async def test_who_stops_in_the_middle_of_a_body_holds_nothing_up(
-    place: Cluster, sockets: contextlib.ExitStack
-) -> None:
-    gateway, _ = place.serve("ident_f32")
+async def test_who_stops_in_the_middle_of_a_body_holds_nothing_up(busy: Busy, sockets: contextlib.ExitStack) -> None:
+    gateway = busy.gateway
     body, headers = binary_request(LARGE)
     request = request_bytes(gateway.http_port, "POST", "/v2/models/ident_f32/infer", body, headers)
     stalled = [RawSocket(gateway.http_port) for _ in range(8)]
@@ -123,10 +138,11 @@ async def test_who_stops_in_the_middle_of_a_body_holds_nothing_up(
     await gateway.wait_metric("headrace_http_connections", 1)
 
 
-async def test_a_deadline_that_passes_in_the_queue_is_504_on_time_and_not_executed(place: Cluster) -> None:
-    gateway, _ = place.serve("slow_500")
+async def test_a_deadline_that_passes_in_the_queue_is_504_on_time_and_not_executed(busy: Busy) -> None:
+    place, gateway = busy.place, busy.gateway
+    published = gateway.metric("headrace_published_requests_total")
     running = asyncio.create_task(burst(gateway.http_port, "slow_500", 24, timeout_s=20))
-    await gateway.wait_metric("headrace_published_requests_total", 24)
+    await gateway.wait_metric("headrace_published_requests_total", published + 24)
     impatient = [
         infer(gateway.http_port, "slow_500", json_request([float(n)], request_id=f"late-{n}"), [(TIMEOUT, "300")])
         for n in range(16)
@@ -141,14 +157,15 @@ async def test_a_deadline_that_passes_in_the_queue_is_504_on_time_and_not_execut
 
 
 async def test_a_hundred_callers_leave_at_once_and_the_next_one_waits_for_none_of_them(
-    place: Cluster, sockets: contextlib.ExitStack
+    busy: Busy, sockets: contextlib.ExitStack
 ) -> None:
-    gateway, _ = place.serve("slow_500")
+    gateway = busy.gateway
+    published = gateway.metric("headrace_published_requests_total")
     leavers = [RawSocket(gateway.http_port) for _ in range(100)]
     for n, raw in enumerate(leavers):
-        body = json_request([float(n)] * 8, shape=[8, 1], request_id=f"left-{n}")
+        body = json_request([float(n)] * 8, shape=[8, 1], request_id=f"crowd-{n}")
         await raw.send(request_bytes(gateway.http_port, "POST", "/v2/models/slow_500/infer", body))
-    await gateway.wait_metric("headrace_published_requests_total", 100)
+    await gateway.wait_metric("headrace_published_requests_total", published + 100)
     for raw in leavers:
         raw.close()
     (ending,) = await burst(gateway.http_port, "slow_500", 1, timeout_s=20)

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
-from tests.support.cluster import Cluster, known_good
+import pytest
+
+from tests.support.cluster import Cluster, Gateway, known_good
 from tests.support.cluster_http import TIMEOUT, infer, json_request
 from tests.support.cluster_load import Ending, assert_each_ended_once, burst
+from tests.support.cluster_parts import Part
 
 KILLER = json_request([13.0], request_id="killer")
 HANGER = json_request([99.0], request_id="hanger")
+
+
+@dataclass
+class Own:
+    """A worker whose models run in processes of their own, which may die without it."""
+
+    place: Cluster
+    gateway: Gateway
+    pool: Part
+
+
+@pytest.fixture(scope="module")
+def own(shared_place: Cluster) -> Own:
+    gateway, (pool,) = shared_place.serve("crash", "hang", "ident_f32")
+    return Own(shared_place, gateway, pool)
 
 
 async def test_who_kills_the_worker_process_gets_500_and_its_mates_their_answers(place: Cluster) -> None:
@@ -52,8 +71,8 @@ async def test_a_model_that_runs_nothing_twice_tells_those_it_took_down(place: C
     assert_each_ended_once(await burst(gateway.http_port, "crash_never", 8), 10)
 
 
-async def test_who_kills_only_its_model_process_is_found_without_a_worker_dying(place: Cluster) -> None:
-    gateway, (pool,) = place.serve("crash", "ident_f32")
+async def test_who_kills_only_its_model_process_is_found_without_a_worker_dying(own: Own) -> None:
+    gateway, pool = own.gateway, own.pool
     pid = pool.worker().pid
     guilty, mates = await asyncio.gather(
         infer(gateway.http_port, "crash", KILLER), burst(gateway.http_port, "crash", 7, timeout_s=20)
@@ -67,8 +86,8 @@ async def test_who_kills_only_its_model_process_is_found_without_a_worker_dying(
     assert pool.worker().pid == pid
 
 
-async def test_a_model_that_does_not_return_is_ended_and_replaced(place: Cluster) -> None:
-    gateway, (pool,) = place.serve("hang", "ident_f32")
+async def test_a_model_that_does_not_return_is_ended_and_replaced(own: Own) -> None:
+    gateway, pool = own.gateway, own.pool
     pid = pool.worker().pid
     guilty = await infer(gateway.http_port, "hang", HANGER)
     assert (guilty.status, guilty.code) == (500, "execution-timeout")
@@ -78,17 +97,18 @@ async def test_a_model_that_does_not_return_is_ended_and_replaced(place: Cluster
     assert pool.worker().pid == pid
 
 
-async def test_who_hangs_longer_than_its_deadline_hears_504_on_time(place: Cluster) -> None:
-    gateway, _ = place.serve("hang")
-    guilty = await infer(gateway.http_port, "hang", HANGER, [(TIMEOUT, "400")])
+async def test_who_hangs_longer_than_its_deadline_hears_504_on_time(own: Own) -> None:
+    gateway = own.gateway
+    hanger = json_request([99.0], request_id="impatient")
+    guilty = await infer(gateway.http_port, "hang", hanger, [(TIMEOUT, "400")])
     assert (guilty.status, guilty.code) == (504, "deadline-exceeded")
     assert 0.4 <= guilty.took_s < 0.4 + 0.5
     assert_each_ended_once(await burst(gateway.http_port, "hang", 8), 10)
-    assert place.num_executed("hang")["hanger"] == 1
+    assert own.place.num_executed("hang")["impatient"] == 1
 
 
-async def test_the_mates_of_one_that_hangs_are_answered(place: Cluster) -> None:
-    gateway, _ = place.serve("hang")
+async def test_the_mates_of_one_that_hangs_are_answered(own: Own) -> None:
+    gateway = own.gateway
     guilty, mates = await asyncio.gather(
         infer(gateway.http_port, "hang", HANGER), burst(gateway.http_port, "hang", 7, timeout_s=30)
     )

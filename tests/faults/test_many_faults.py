@@ -95,7 +95,7 @@ async def test_a_dozen_faults_in_a_row_lose_nothing(place: Cluster) -> None:
     assert gateway.metric("headrace_held_bytes") == 0
 
 
-@pytest.mark.parametrize("seconds", [3.0, 9.0])
+@pytest.mark.parametrize("seconds", [3.0, 8.0])
 async def test_a_broker_that_hangs_and_goes_on_costs_time_and_no_request(place: Cluster, seconds: float) -> None:
     gateway, _ = place.serve("slow_5", "ident_f32")
     async with Load([gateway.http_port], "slow_5", num_callers=8, timeout_ms=25_000) as load:
@@ -111,7 +111,7 @@ async def test_a_broker_that_dies_while_large_payloads_travel_leaves_none_hangin
     gateway, _ = place.serve("ident_f32")
     array = np.arange(24 * MIB // 4, dtype=np.float32).reshape(1, -1)
     body, headers = binary_request(array)
-    for moment_s in (0.05, 0.2, 0.4):
+    for moment_s in (0.05, 0.3):
         calls = [
             asyncio.create_task(infer(gateway.http_port, "ident_f32", body, [*headers, (TIMEOUT, "20000")]))
             for _ in range(3)

@@ -104,9 +104,9 @@ async def test_two_gateways_and_two_workers_are_restarted_in_turn_and_no_request
 
 async def test_a_worker_that_is_asked_to_stop_hands_its_queue_to_the_others(place: Cluster) -> None:
     gateway, (first, _) = place.serve("slow_500", num_workers=2)
-    connections = [Connection(gateway.http_port) for _ in range(60)]
+    connections = [Connection(gateway.http_port) for _ in range(32)]
     calls = [asyncio.create_task(call_once(c, "slow_500", timeout_s=30)) for c in connections]
-    await gateway.wait_metric("headrace_published_requests_total", 60)
+    await gateway.wait_metric("headrace_published_requests_total", 32)
     assert await asyncio.to_thread(first.terminate) == 0
     endings = await asyncio.gather(*calls)
     assert_each_ended_once(endings, 30)
@@ -118,9 +118,9 @@ async def test_a_worker_that_is_asked_to_stop_hands_its_queue_to_the_others(plac
 
 async def test_the_only_worker_is_replaced_in_order_and_what_waits_is_answered_by_the_next(place: Cluster) -> None:
     gateway, (old,) = place.serve("slow_500")
-    connections = [Connection(gateway.http_port) for _ in range(40)]
+    connections = [Connection(gateway.http_port) for _ in range(24)]
     calls = [asyncio.create_task(call_once(c, "slow_500", timeout_s=30)) for c in connections]
-    await gateway.wait_metric("headrace_published_requests_total", 40)
+    await gateway.wait_metric("headrace_published_requests_total", 24)
     assert await asyncio.to_thread(old.terminate) == 0
     place.start_pool(["slow_500"], "new")
     endings = await asyncio.gather(*calls)
