@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 
 from gateway.http.server import HttpDoor
-from tests.support.http_kit import EchoCore, RawClient, floats, get, http, open_door
-
-
-@pytest.fixture
-def core() -> EchoCore:
-    return EchoCore()
-
-
-@pytest.fixture
-async def door(core: EchoCore) -> AsyncIterator[HttpDoor]:
-    opened = await open_door(core)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def client(door: HttpDoor) -> AsyncIterator[RawClient]:
-    async with RawClient(door.port) as connected:
-        yield connected
+from tests.support.http_kit import EchoCore, RawClient, floats, get, http
 
 
 async def test_the_server_names_itself_and_only_what_it_has(client: RawClient) -> None:

@@ -15,7 +15,7 @@ import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from gateway.http.server import HttpDoor
-from tests.support.http_kit import HOST, EchoCore, open_door
+from tests.support.http_kit import HOST, EchoCore
 
 TEXTS = ["plain", "naïve", "日本語", "🙂", "a\u0000b", "’"]  # noqa: RUF001 - the quote of the report
 ARRAYS = {
@@ -33,18 +33,6 @@ ARRAYS = {
     "FP64": np.array([0.1, 1e308, math.inf, math.nan]),
     "BYTES": np.array([t.encode() for t in TEXTS], object),
 }
-
-
-@pytest.fixture
-def core() -> EchoCore:
-    return EchoCore()
-
-
-@pytest.fixture
-async def door(core: EchoCore) -> AsyncIterator[HttpDoor]:
-    opened = await open_door(core)
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

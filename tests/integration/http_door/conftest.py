@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from gateway.http.server import HttpDoor
-from tests.support.http_kit import EchoCore, RawClient, open_door
+from tests.support.http_kit import EchoCore, open_door
 
 
 def pytest_asyncio_loop_factories(
@@ -19,18 +19,7 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture
-def core() -> EchoCore:
-    return EchoCore()
-
-
-@pytest.fixture
 async def door(core: EchoCore) -> AsyncIterator[HttpDoor]:
     opened = await open_door(core, max_request_bytes=400_000, max_json_bytes=200_000)
     yield opened
     await opened.close()
-
-
-@pytest.fixture
-async def client(door: HttpDoor) -> AsyncIterator[RawClient]:
-    async with RawClient(door.port) as connected:
-        yield connected
