@@ -103,7 +103,7 @@ def headrace(models, *options, is_paced=False):
         for source in models:
             (repository / Path(source).name).symlink_to(Path(source).resolve())
         command = [sys.executable, "-m", "headrace", "up", str(repository), "--http-port", str(port)]
-        command += ["--metrics-port", str(free_port()), "--nats-port", str(free_port())]
+        command += ["--metrics-port", str(free_port()), "--broker-port", str(free_port())]
         command += ["--data-dir", str(Path(scratch) / "data"), *options]
         env = os.environ | ({"BENCH_TURN_FILE": str(Path(scratch) / "turn")} if is_paced else {})
         with _process(command, env) as pid:
