@@ -40,7 +40,6 @@ NUMPY_TYPES: Final[dict[str, np.dtype[Any]]] = {
 
 DATATYPES: Final = (*NUMPY_TYPES, "BYTES")
 _LENGTH = struct.Struct("<I")
-MAX_BYTES_ELEMENT: Final = 0xFFFFFFFF
 
 
 def num_elements(shape: Sequence[int]) -> int:

@@ -142,15 +142,19 @@ def _repository_findings(settings: HeadraceSettings) -> list[Finding]:
         text = f"{path} does not exist: run `make models`, or name a repository: headrace doctor REPO"
         return [Finding("bad", "models", text)]
     try:
-        from workers.repository.read import read_repository
-
-        entries = read_repository(path, settings.worker.models)
+        from workers.repository.read import read_repository, repository_notes
+        from workers.repository.refusal import ConfigRefused
     except ImportError:
         return []  # the missing package has its own line
+    try:
+        entries = read_repository(path, settings.worker.models)
+    except ConfigRefused as e:
+        return [Finding("bad", "models", str(e))]
     if not entries:
         return [Finding("bad", "models", f"{path} holds no model folder: run `make models`, or name a repository")]
-    findings: list[Finding] = []
+    findings = [Finding("note", "models", note) for note in repository_notes(path)]
     for entry in entries:
+        findings += [Finding("note", "model", f"{entry.name}: {note}") for note in entry.notes]
         reasons = [entry.reason] if entry.reason else [f"version {v.version}: {v.reason}" for v in entry.unavailable]
         if reasons and not entry.versions and not entry.reason:
             reasons.append("no version is left to serve")

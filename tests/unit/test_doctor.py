@@ -1,3 +1,4 @@
+import shutil
 import socket
 from pathlib import Path
 
@@ -91,6 +92,25 @@ def test_a_broken_model_config_is_named_with_its_line(tmp_path: Path) -> None:
     assert len(bad) == 1
     assert "max_bach_size" in bad[0].text
     assert ":2" in bad[0].text
+
+
+def test_a_model_that_is_asked_for_and_not_there_is_a_line(tmp_path: Path) -> None:
+    sets = ["broker.servers=nats://127.0.0.1:1", "worker.models=toxicty"]
+    (tmp_path / "toxicity" / "1").mkdir(parents=True)
+    (bad,) = [f for f in diagnose(None, sets, tmp_path) if f.state == "bad"]
+    assert bad.text.startswith("model 'toxicty' is not in ")
+    assert bad.text.endswith("which holds toxicity")
+
+
+def test_what_is_passed_over_in_a_repository_is_noted(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "add_sub", tmp_path / "add_sub")
+    (tmp_path / "add_sub" / "v2").mkdir()
+    (tmp_path / "docs").mkdir()
+    found = diagnose(None, ["broker.servers=nats://127.0.0.1:1"], tmp_path)
+    notes = [f.text for f in found if f.state == "note" and f.what.startswith("model")]
+    assert notes[0] == "docs/ is ignored: it holds neither config.pbtxt nor a version folder"
+    assert notes[1].startswith("add_sub: ")
+    assert "v2" in notes[1]
 
 
 def test_only_bad_findings_make_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
