@@ -3,7 +3,7 @@
 Callbacks are synchronous and run in the event loop: they must not block. Everything that waits on the broker has a
 time-out and raises `TransportError` when it passes.
 
-One suite holds both implementations to this text: tests/conformance/test_transport.py.
+One suite holds both implementations to this text: tests/conformance.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 It stands in `HttpToolsProtocol.cycle` where uvicorn has its ASGI cycle, and has the attributes that one is asked for.
 
-Invariants: exactly one response is written, or none where the caller left first (tests/integration/test_http_raw.py).
+Invariants: exactly one response is written, or none where the caller left first (tests/integration/http_door).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                      ↘ everything else         → uvicorn's cycle → Starlette
 
 Invariants: no byte of one request is read as another's; what a caller can make us hold is bounded
-(tests/integration/test_http_raw.py).
+(tests/integration/http_door).
 """
 
 from __future__ import annotations

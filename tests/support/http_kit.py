@@ -213,3 +213,9 @@ def floats(*values: float, **fields: Any) -> bytes:
 
 def get(path: str, *headers: str) -> bytes:
     return "\r\n".join([f"GET {path} HTTP/1.1", "Host: test", *headers]).encode() + b"\r\n\r\n"
+
+
+async def works(client: RawClient) -> bool:
+    """Whether the connection answers a good request as if nothing had been before."""
+    reply = await client.ask(http(floats(1, 2, id="after")))
+    return reply.status == 200 and reply.json["id"] == "after" and reply.json["outputs"][0]["data"] == [1, 2]

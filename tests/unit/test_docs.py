@@ -14,6 +14,7 @@ from headrace.config.settings import HeadraceSettings
 from transport.settings import BrokerSettings
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("contract", "transport", "gateway", "workers", "headrace")
 PARTS = ["Context", "Decision", "Consequences", "What would change our mind"]
 
 
@@ -60,6 +61,13 @@ def test_links_lead_to_files_of_the_repository(page: str) -> None:
             found = ((ROOT / page).parent / target).resolve()
             assert found.exists(), target
             assert found.is_relative_to(ROOT), target
+
+
+def test_the_tests_that_the_code_names_exist() -> None:
+    sources = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+    named = {found for path in sources for found in re.findall(r"\btests/[\w/.]*\w", path.read_text())}
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_decisions_are_numbered_without_a_gap_and_have_the_four_parts() -> None:

@@ -2,7 +2,7 @@
 
     4 bytes head length | 8 bytes body length | head | body, each tensor at a multiple of 16
 
-Invariants: what is sent is received, for every datatype (tests/unit/test_python_frames.py).
+Invariants: what is sent is received, for every datatype (tests/unit/test_python_utils.py).
 """
 
 from __future__ import annotations
