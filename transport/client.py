@@ -125,10 +125,9 @@ class FastClient(Client):
             calls, self._at_tick_end = self._at_tick_end, []
             for call in calls:
                 call_safely(call)
-        if self._before_flush:
-            calls, self._before_flush = self._before_flush, []
-            for call in calls:
-                call_safely(call)
+        calls, self._before_flush = self._before_flush, []
+        for call in calls:
+            call_safely(call)
         self._is_flush_due = False
         if self._at_tick_end or self._before_flush:
             self._flush_soon()

@@ -38,7 +38,7 @@ class Unconfirmed:
         """It was written to the connection."""
         self._entries.append(reply)
         self.num_bytes += len(reply[1])
-        while self.num_bytes > MAX_BYTES or len(self) > MAX_REPLIES:
+        while self.num_bytes > MAX_BYTES or len(self._entries) - self._num_beats > MAX_REPLIES:
             self._forget_oldest()
 
     def beat(self) -> None:
