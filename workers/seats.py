@@ -96,6 +96,12 @@ class Seat:
         return None if self._executor is None else self._executor.instance
 
     @property
+    def inline_run_s(self) -> float | None:
+        """Measured run time of an instance that may run in the event loop; None for one that may not."""
+        instance = self.instance
+        return None if instance is None or instance.is_request_wise or instance.holds_process else self.run_s
+
+    @property
     def running_since_s(self) -> float | None:
         """Start of the model run that its thread is in now."""
         instance = self.instance

@@ -65,7 +65,7 @@ class VersionServing:
         self._is_block_model = is_block_model(config)
         self._block_runner = BlockRunner(config, version, host.desk, self.counters)
         self._jobs = Jobs(is_ordered=self._is_ordered)
-        self._pace = Pace(inline_run_s(self.seats), host.inline_below_s)
+        self._pace = Pace(self.seats[0].inline_run_s if self.seats else None, host.inline_below_s)
         self._is_kick_due = False
         self._timer: asyncio.TimerHandle | None = None
         host.gate.on_open(self.kick_soon)
@@ -125,8 +125,7 @@ class VersionServing:
         until_s = now_s + INLINE_BUDGET_S
         while batcher.num_pending and self._host.gate.is_open:
             idle = [seat for seat in self.seats if seat.is_idle]
-            batch = batcher.take(now_s, len(idle))
-            if batch is None:
+            if (batch := batcher.take(now_s, len(idle))) is None:
                 break
             self._start(idle[0], batch.items)
             now_s = self._desk.now_s()
@@ -282,10 +281,8 @@ class VersionServing:
         )
         self._host.gate.leave()
         job.seat.replace(self._seat_back)
-        limit_s = self.config.max_execution_s
-        error = ExecutionTimeout(
-            f"model {self.config.name!r} did not return within its max_execution_s of {limit_s:g} s"
-        )
+        name, limit_s = self.config.name, self.config.max_execution_s
+        error = ExecutionTimeout(f"model {name!r} did not return within its max_execution_s of {limit_s:g} s")
         if len(job.items) > 1 and self.config.may_retry and not self._is_ordered:
             job.items = [item for item in job.items if not self._waits_again(item, now_s)]
         self._settle_job(job, [error] * len(job.items))
@@ -300,11 +297,3 @@ class VersionServing:
     def _seat_back(self) -> None:
         self._host.changed()
         self.kick_soon()
-
-
-def inline_run_s(seats: Sequence[Seat]) -> float | None:
-    """Measured run time of instances that may run in the event loop; None for those that may not."""
-    instance = seats[0].instance if seats else None
-    if instance is None or instance.is_request_wise or instance.holds_process:
-        return None
-    return seats[0].run_s
