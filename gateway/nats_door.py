@@ -29,6 +29,7 @@ from contract.deadline import parse_timeout_ms
 from contract.errors import HeadraceError, InternalError, InvalidInput, NotFound, TooLarge
 from contract.subjects import DOOR_QUEUE, INFER_DOOR, DoorAddress, encode_token, parse_infer, tenant_inbox
 from gateway.core import Answer, Core, InferRequest, Outcome
+from gateway.failures import log_failure
 from gateway.http import headers as h
 from gateway.http.errors import error_headers
 from gateway.identity import Identity
@@ -118,10 +119,10 @@ class NatsDoor:
         if not is_own_inbox(reply, address.tenant, is_open=self._identity.is_open):
             self._drop(subject, reply, "the reply subject is not the tenant's own")
             return
-        exchange = _Exchange(self, reply)
+        exchange = _Exchange(self, reply, address, self._monotonic())
         self._num_open += 1
         try:
-            self._submit(exchange, address, payload, pairs)
+            self._submit(exchange, payload, pairs)
         except HeadraceError as e:
             exchange.done(e)
         except Exception:
@@ -129,13 +130,15 @@ class NatsDoor:
             log.exception("request-broke-the-door", request_id=exchange.request_id)
             exchange.done(InternalError(f"internal error, request {exchange.request_id}"))
 
-    def _submit(self, exchange: _Exchange, address: DoorAddress, payload: bytes, pairs: Pairs) -> None:
+    def _submit(self, exchange: _Exchange, payload: bytes, pairs: Pairs) -> None:
+        address = exchange.address
         version = b"".join([value for name, value in pairs if name == VERSION]).decode("latin-1")
         found: h.Found = {}
         h.read_headers(pairs, found)
         echoed = h.request_id(found)
         if echoed is not None:
             exchange.request_id = echoed.decode()
+        exchange.traceparent = h.traceparent(found)
         if self._identity.is_open and address.tenant != "default":
             raise NotFound(f"tenant {address.tenant!r} is not known")
         principal = self._identity.identify_tenant(_text(found, h.AUTHORIZATION), address.tenant)
@@ -158,13 +161,13 @@ class NatsDoor:
             rows=decoded.rows,
             heads=decoded.heads,
             data=decoded.data,
-            deadline_s=self._monotonic() + timeout_ms / 1000,
+            deadline_s=exchange.began_s + timeout_ms / 1000,
             sizes=decoded.sizes,
             priority=decoded.priority,
             queue_timeout_us=decoded.queue_timeout_us,
             outputs=decoded.outputs,
             parameters=decoded.parameters,
-            traceparent=h.traceparent(found),
+            traceparent=exchange.traceparent,
             payload_bytes=decoded.payload_bytes,
         )
         self._core.submit(target, request, exchange.done)
@@ -172,6 +175,22 @@ class NatsDoor:
     def _drop(self, subject: str, reply: str, reason: str) -> None:
         self.num_unanswerable += 1
         log.warning("request-unanswerable", subject=subject, reply=reply, reason=reason)
+
+    def failed(self, exchange: _Exchange, error: HeadraceError) -> None:
+        """Say that a request ended badly."""
+        address = exchange.address
+        log_failure(
+            error,
+            door="nats",
+            request_id=exchange.request_id,
+            caller_id=exchange.caller_id,
+            traceparent=exchange.traceparent,
+            tenant=address.tenant,
+            service=address.service,
+            model=address.model,
+            status=error.http_status,
+            seconds=self._monotonic() - exchange.began_s,
+        )
 
     def answered(self, code: str) -> None:
         """One exchange is over."""
@@ -188,11 +207,14 @@ class NatsDoor:
 class _Exchange:
     """One request and the one answer to it."""
 
-    __slots__ = ("_door", "_reply", "caller_id", "form", "request_id")
+    __slots__ = ("_door", "_reply", "address", "began_s", "caller_id", "form", "request_id", "traceparent")
 
-    def __init__(self, door: NatsDoor, reply: str) -> None:
+    def __init__(self, door: NatsDoor, reply: str, address: DoorAddress, began_s: float) -> None:
         self._door = door
         self._reply = reply
+        self.address = address
+        self.began_s = began_s
+        self.traceparent = ""
         self.request_id = token_hex(8)
         self.caller_id = ""
         self.form: OutputForm = JSON_FORM
@@ -205,6 +227,7 @@ class _Exchange:
                 self._answer(outcome)
             else:
                 code = outcome.code
+                self._door.failed(self, outcome)
                 self._refuse(outcome)
         except HeadraceError as e:
             code = e.code
@@ -235,6 +258,7 @@ class _Exchange:
         self._door.send(self._reply, orjson.dumps({"error": text, "code": error.code}), headers)
 
     def _try_to_refuse(self, error: HeadraceError) -> None:
+        self._door.failed(self, error)
         try:
             self._refuse(error)
         except TransportError as e:

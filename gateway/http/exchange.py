@@ -17,7 +17,9 @@ import structlog
 
 from contract.deadline import parse_timeout_ms
 from contract.errors import HeadraceError, InternalError
+from contract.principal import Principal
 from gateway.core import Answer, InferRequest, Outcome, Pending
+from gateway.failures import log_failure
 from gateway.http import headers as h
 from gateway.http.counters import OK
 from gateway.http.doorway import Doorway
@@ -66,6 +68,7 @@ class Exchange:
     message_event = NO_EVENT
     _began_s = 0.0
     _model = ""
+    _principal: Principal | None = None
     _caller_id = ""
     _form: OutputForm = JSON_FORM
     _pending: Pending | None = None
@@ -106,7 +109,9 @@ class Exchange:
     def _submit(self) -> None:
         doorway, found, path = self._doorway, self._found, self._path
         assert path is not None
-        principal = doorway.identify(h.text(found, h.AUTHORIZATION) if h.AUTHORIZATION in found else None)
+        principal = self._principal = doorway.identify(
+            h.text(found, h.AUTHORIZATION) if h.AUTHORIZATION in found else None
+        )
         timeout_s = doorway.default_timeout_s
         if h.TIMEOUT in found:
             timeout_s = parse_timeout_ms(h.text(found, h.TIMEOUT), max_ms=doorway.max_timeout_ms) / 1000
@@ -156,10 +161,27 @@ class Exchange:
                 self._line.respond(self, self._answer_head(encoded.header_length), encoded.parts, encoded.num_bytes)
                 return
         self.response_complete = True
-        self._doorway.counters.ended(self._model, outcome.code, _monotonic() - self._began_s)
+        seconds = _monotonic() - self._began_s
+        self._doorway.counters.ended(self._model, outcome.code, seconds)
+        self._log(outcome, seconds)
         body = error_body(outcome)
         head = b"%bx-request-id: %b\r\n" % (error_head(outcome, self.error_status), self.request_id.encode())
         self._line.respond(self, head, [body], len(body))
+
+    def _log(self, error: HeadraceError, seconds: float) -> None:
+        found = self._found
+        log_failure(
+            error,
+            door="http",
+            request_id=self.request_id,
+            caller_id=self._caller_id,
+            traceparent=h.traceparent(found),
+            tenant="" if self._principal is None else self._principal.tenant,
+            service=h.text(found, h.SERVICE) if h.SERVICE in found else "",
+            model="" if self._path is None else self._path.model,
+            status=self.error_status or error.http_status,
+            seconds=seconds,
+        )
 
     def _answer_head(self, header_length: int | None) -> bytes:
         request_id = self.request_id.encode()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from contract.model_config import TensorSpec
 from contract.subjects import DoorAddress
@@ -157,6 +158,15 @@ async def test_a_refusal_has_status_code_and_words(
     assert (answered["headrace-status"], answered["headrace-error"]) == (status, code)
     assert json.loads(payload)["error"]
     assert json.loads(payload)["code"] == code
+
+
+async def test_a_failed_request_leaves_one_log_line(house: House) -> None:
+    with capture_logs() as events:
+        await house.ask("{", {"x-request-id": "r-7"})
+        await house.ask(BODY)
+    (event,) = [event for event in events if event["event"] == "request-failed"]
+    assert (event["log_level"], event["code"], event["status"]) == ("debug", "invalid-input", 400)
+    assert (event["request_id"], event["tenant"], event["model"]) == ("r-7", "default", "tiny")
 
 
 @pytest.mark.parametrize("sent", ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "nonsense"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
-from contract.errors import QueueFull
+from contract.errors import ModelFailed, QueueFull
 from tests.support.http_kit import EchoCore, RawClient, floats, get, http, works
 
 # ------------------------------------------------------------------ the ordinary request
@@ -137,6 +138,22 @@ async def test_a_fault_of_ours_is_500_with_the_request_id_and_no_detail(core: Ec
     assert "secret" not in reply.error
     core.refusal = None
     assert await works(client)
+
+
+async def test_a_failed_request_leaves_one_log_line_without_its_payload_or_key(
+    core: EchoCore, client: RawClient
+) -> None:
+    core.refusal = ModelFailed("it met 4.25")
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with capture_logs() as events:
+        await client.ask(http(floats(4.25, id="mine"), "x-request-id: r-1", f"traceparent: {parent}"))
+        core.refusal = None
+        assert await works(client)
+    (event,) = [event for event in events if event["event"] == "request-failed"]
+    assert (event["log_level"], event["code"], event["status"]) == ("warning", "model-failed", 500)
+    assert (event["request_id"], event["caller_id"], event["traceparent"]) == ("r-1", "mine", parent)
+    assert (event["tenant"], event["model"]) == ("default", "ident_f32")
+    assert "4.25" not in str(event)
 
 
 @pytest.mark.parametrize("name", ["Inference-Header-Content-Length", "Headrace-Timeout-Ms", "Authorization"])

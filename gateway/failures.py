@@ -1,0 +1,51 @@
+"""The one log line of a request that ended in an error, the same for every door. Answers nothing, counts nothing.
+
+Payloads, keys and error messages, which may quote a payload, stay out of it; the ids join it with the worker's lines.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import structlog
+
+from contract.errors import HeadraceError
+
+log = structlog.get_logger("gateway.failures")
+
+_CALLER_GONE: Final = 499
+
+
+def log_failure(
+    error: HeadraceError,
+    *,
+    door: str,
+    request_id: str,
+    caller_id: str,
+    traceparent: str,
+    tenant: str,
+    service: str,
+    model: str,
+    status: int,
+    seconds: float,
+) -> None:
+    """Log `request-failed`; ids the caller did not send are left out."""
+    fields = {"caller_id": caller_id, "traceparent": traceparent, "tenant": tenant, "service": service, "model": model}
+    log.log(
+        level_of(status),
+        "request-failed",
+        door=door,
+        request_id=request_id,
+        code=error.code,
+        status=status,
+        seconds=round(seconds, 6),
+        **{name: value for name, value in fields.items() if value},
+    )
+
+
+def level_of(status: int) -> int:
+    """Who reads about it: faults of ours or the model's warn, our state and lost callers inform, the rest is theirs."""
+    if status == HeadraceError.http_status:
+        return logging.WARNING
+    return logging.INFO if status >= _CALLER_GONE else logging.DEBUG
