@@ -208,20 +208,19 @@ class Dispatch:
         if self._sweep_timer is None:
             self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
         if self._coalescer.add(entry):
-            self._loop.call_soon(self._flush)
+            self._transport.at_tick_end(self._flush)
         return entry
 
     # ------------------------------------------------------------------ out
 
     def _queue(self, entry: Entry) -> None:
         if self._coalescer.add(entry):
-            self._loop.call_soon(self._flush)
+            self._transport.at_tick_end(self._flush)
 
     def _flush(self) -> None:
         for lane, entries in self._coalescer.take():
             if entries:
                 self.outbox.send(lane, entries)
-        self._transport.flush()
 
     def _on_uploaded(self, entry: Entry) -> None:
         if entry.lane.address.group in self.outbox.open_groups:
