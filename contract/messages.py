@@ -61,6 +61,8 @@ class RequestHead(msgspec.Struct, array_like=True):
     """Counts publishes of the same request after the broker lost it."""
     blob: BlobRef | None = None
     """The request's whole body is there instead of in the message."""
+    caller_id: str = ""
+    """The `id` its body gave it, which the model sees; `request_id` is ours and what logs join on."""
 
 
 class RequestMessage(msgspec.Struct, array_like=True):

@@ -181,13 +181,14 @@ def pack_requests(lane: LaneQueue, entries: list[Entry], gateway: str, reply: st
                 request.sizes,
                 request.priority,
                 request.queue_timeout_us,
-                request.caller_id or request.request_id,
+                request.request_id,
                 request.principal.tenant,
                 request.traceparent,
                 request.parameters,
                 request.outputs,
                 entry.attempt,
                 entry.blob,
+                request.caller_id,
             )
         )
         if entry.blob is None:

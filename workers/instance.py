@@ -173,7 +173,7 @@ class Executor:
         return InstanceRequest(
             inputs=stack([item], self._config),
             outputs=item.outputs,
-            request_id=item.request_id,
+            request_id=item.caller_id,
             parameters=item.parameters,
             timeout_us=item.queue_timeout_us,
         )

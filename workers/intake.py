@@ -186,6 +186,8 @@ class Intake:
             must_run_alone=arrival.hand.delivery.num_delivered > 1,
             outputs=head.outputs,
             request_id=head.request_id,
+            caller_id=head.caller_id,
+            traceparent=head.traceparent,
             parameters=head.parameters,
             delivery=arrival.hand,
             on_settled=self._desk.settled,

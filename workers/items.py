@@ -68,6 +68,10 @@ class WorkItem(msgspec.Struct, eq=False):
     outputs: tuple[str, ...] = ()
     """Wanted outputs; empty wants all."""
     request_id: str = ""
+    """The gateway's, which its caller sees as `x-request-id`: logs join on it."""
+    caller_id: str = ""
+    """The `id` of the request's body, the one a model sees; empty where it has none."""
+    traceparent: str = ""
     parameters: Mapping[str, ParameterValue] = {}
     delivery: object = None
     """What the worker acks when it is settled; nobody else looks at it."""

@@ -25,6 +25,7 @@ from workers.batcher import Batcher
 from workers.blockrun import BlockRunner
 from workers.blocks import Block, is_block_model
 from workers.counters import VersionCounters
+from workers.failures import log_failure
 from workers.host import Host
 from workers.instance import Execution
 from workers.items import Key, Outcome, WorkItem
@@ -200,6 +201,7 @@ class VersionServing:
             counters.queue_us += outcome.queue_us
         elif not isinstance(outcome, Cancelled):
             counters.num_failed += 1
+            log_failure(item, outcome)
 
     # -------- tiny models
     def _run_blocks(self) -> None:
@@ -276,12 +278,10 @@ class VersionServing:
             wait_s = patience_s if since_s is None else since_s + patience_s - now_s
             job.timer = self._loop.call_later(max(0.01, wait_s), self._look_at, job)
             return
-        log.error(
-            "execution-over-time", model=self.config.name, version=self.version, after_s=round(now_s - since_s, 3)
-        )
+        name, limit_s, after_s = self.config.name, self.config.max_execution_s, round(now_s - since_s, 3)
+        log.error("execution-over-time", model=name, version=self.version, after_s=after_s)
         self._host.gate.leave()
         job.seat.replace(self._seat_back)
-        name, limit_s = self.config.name, self.config.max_execution_s
         error = ExecutionTimeout(f"model {name!r} did not return within its max_execution_s of {limit_s:g} s")
         if len(job.items) > 1 and self.config.may_retry and not self._is_ordered:
             job.items = [item for item in job.items if not self._waits_again(item, now_s)]

@@ -21,6 +21,7 @@ from contract.streams import started_stream
 from contract.subjects import started_subject
 from transport.base import Transport, TransportError
 from workers.desk import Desk
+from workers.failures import ids_of
 from workers.fences import StartedNote, judge, read_note, write_note
 from workers.gate import Gate
 from workers.host import RunAlone
@@ -86,7 +87,7 @@ class Suspects:
                 item.settle(Cancelled("it was answered before"))
                 return
             if verdict == "poison":
-                log.error("poison-request", model=item.model, request_id=item.request_id, num_started=note.num_started)
+                log.error("poison-request", model=item.model, num_started=note.num_started, **ids_of(item))
                 item.settle(PoisonRequest(f"this request ended {note.num_started} workers that ran it alone"))
                 return
             await self._gate.close()
@@ -100,7 +101,7 @@ class Suspects:
             finally:
                 self._gate.open()
         except TransportError as e:
-            log.warning("suspect-returned", model=item.model, error=str(e))
+            log.warning("suspect-returned", model=item.model, error=str(e), **ids_of(item))
             if not item.is_settled:
                 self._desk.hand_back(item, RETURN_AFTER_S)
             return

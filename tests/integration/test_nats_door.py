@@ -171,10 +171,10 @@ async def test_a_failed_request_leaves_one_log_line(house: House) -> None:
 
 @pytest.mark.parametrize("sent", ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "nonsense"])
 async def test_the_trace_context_travels_to_the_worker_and_only_if_it_is_one(house: House, sent: str) -> None:
-    await house.ask(BODY, {"traceparent": sent})
+    await house.ask(BODY, {"traceparent": sent, "x-request-id": "r-7"})
     (head,) = house.worker.received[0].message.requests
     assert head.traceparent == (sent if sent != "nonsense" else "")
-    assert (head.tenant, head.request_id) == ("default", "mine")
+    assert (head.tenant, head.request_id, head.caller_id) == ("default", "r-7", "mine")
 
 
 async def test_the_deadline_of_the_header_holds(house: House) -> None:

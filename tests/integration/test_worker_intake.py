@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from contract.messages import Layout, TensorHead
 from contract.streams import lane_consumer, started_stream
@@ -245,9 +246,12 @@ async def test_a_suspect_that_was_started_twice_is_poison_and_its_mates_are_answ
     subject = started_subject("default", requester.name, 2)
     await requester.transport.put_message(subject, write_note(StartedNote(2)))
     await redeliver(requester, {1: 1.0, 2: 2.0, 3: 3.0})
-    async with running(memory_broker, entry(double_config())) as w:
-        answers = await requester.all([1, 2, 3])
+    with capture_logs() as events:
+        async with running(memory_broker, entry(double_config())) as w:
+            answers = await requester.all([1, 2, 3])
         assert [a.code for a in answers] == ["", "poison-request", ""]
+        (line,) = [event for event in events if event["event"] == "poison-request"]
+        assert (line["request_id"], line["caller_id"]) == ("r2", "2")
         assert w.model().seen == [1.0, 3.0]
 
 

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from contract.errors import ModelFailed
 from contract.model_config import DynamicBatching, InstanceGroup, QueuePolicy, TensorSpec, VersionState
@@ -61,11 +62,17 @@ async def test_a_failing_row_fails_alone(memory_broker, requester) -> None:
         if (array[:, 0] == 666).any():
             raise ModelFailed("row 666 is not liked")
 
-    async with running(memory_broker, entry(double_config())) as w:
-        w.model().on_run = refuse
-        answers = await requester.all(requester.send("m", [row(1), row(666), row(2)]))
-        assert [a.code for a in answers] == ["", "model-failed", ""]
-        assert answers[2].arrays["OUT"].tolist() == [[4.0, 4.0]]
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with capture_logs() as events:
+        async with running(memory_broker, entry(double_config())) as w:
+            w.model().on_run = refuse
+            answers = await requester.all(requester.send("m", [row(1), row(666), row(2)], traceparent=parent))
+    assert [a.code for a in answers] == ["", "model-failed", ""]
+    assert answers[2].arrays["OUT"].tolist() == [[4.0, 4.0]]
+    (line,) = [event for event in events if event["event"] == "execution-failed"]
+    assert (line["code"], line["traceparent"]) == ("model-failed", parent)
+    assert (line["request_id"], line["caller_id"]) == (f"r{answers[1].head.id}", str(answers[1].head.id))
+    assert "666" not in str(line)
 
 
 async def test_a_failing_row_fails_alone_in_a_block_of_a_tiny_model(memory_broker, requester) -> None:

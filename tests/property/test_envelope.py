@@ -38,6 +38,7 @@ REQUESTS = st.builds(
     sizes=SIZES,
     priority=st.integers(0, 9),
     request_id=SHORT,
+    caller_id=SHORT,
     parameters=PARAMETERS,
     blob=BLOBS,
 )

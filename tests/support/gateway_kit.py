@@ -29,8 +29,9 @@ def infer_request(
     principal: Principal = DEFAULT_PRINCIPAL,
     rows: int = 1,
     heads: Sequence[TensorHead] | None = None,
+    caller_id: str = "",
     **more: Any,
 ) -> InferRequest:
     shapes = tuple(heads) if heads is not None else (TensorHead("x", "FP32", (rows, len(data) // 4 // rows)),)
     until_s = time.monotonic() + 30 if deadline_s is None else deadline_s
-    return InferRequest(principal, "r-1", "", rows, shapes, [data], until_s, **more)
+    return InferRequest(principal, "r-1", caller_id, rows, shapes, [data], until_s, **more)

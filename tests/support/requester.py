@@ -85,7 +85,8 @@ class Requester:
                 "deadline_unix_ms": now + int(timeout_s * 1000),
                 "admitted_unix_us": now * 1000,
                 "sizes": tuple(len(d) for _, d in tensors) if has_bytes else (),
-                "request_id": str(number),
+                "request_id": f"r{number}",
+                "caller_id": str(number),
                 **head,
             }
             heads.append(RequestHead(id=number, layout=table.setdefault(layout, len(table)), **fields))

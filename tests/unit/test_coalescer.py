@@ -100,7 +100,7 @@ def test_a_message_says_everything_once() -> None:
     entries = [
         bench.entry(data=b"a" * 16),
         bench.entry(data=b"b" * 32, heads=[wide], priority=3, outputs=("y",), parameters={"p": 1}),
-        bench.entry(data=b"c" * 16, traceparent="00-1-2-01"),
+        bench.entry(data=b"c" * 16, traceparent="00-1-2-01", caller_id="mine"),
     ]
     entries[2].attempt = 2
     message, body = unpack(RequestMessage, pack_requests(entries[0].lane, entries, "g1", "_INBOX.r", 1000.0))
@@ -112,6 +112,9 @@ def test_a_message_says_everything_once() -> None:
         ("default", ""),
         ("default", "00-1-2-01"),
     ]
+    assert [head.caller_id for head in message.requests] == [e.request.caller_id for e in entries]
+    assert [head.request_id for head in message.requests] == [e.request.request_id for e in entries]
+    assert message.requests[2].caller_id == "mine"
     assert [head.attempt for head in message.requests] == [0, 0, 2]
     assert (message.requests[1].priority, message.requests[1].outputs) == (3, ("y",))
     assert message.requests[1].parameters == {"p": 1}

@@ -177,7 +177,7 @@ def test_only_the_wanted_outputs_are_asked_for():
 class TestRequestWise:
     def test_a_request_comes_with_all_it_carried(self):
         bench = Bench(RequestWise)
-        bench.run(1, request_id="abc", parameters={"k": 1}, queue_timeout_us=7)
+        bench.run(1, request_id="ours", caller_id="abc", parameters={"k": 1}, queue_timeout_us=7)
         (request,) = bench.instances[0].requests
         assert (request.request_id, request.parameters, request.timeout_us) == ("abc", {"k": 1}, 7)
         assert request.outputs == ()
