@@ -233,7 +233,7 @@ class FastClient(Client):
             if not future.done():
                 future.set_exception(Disconnected("the connection to the broker was lost"))
         if was_up and not self._is_closing:
-            log.warning("broker connection lost", name=self.name)
+            log.warning("broker-lost", name=self.name)
             for on_lost, _ in self._watchers:
                 on_lost()
 
@@ -241,7 +241,7 @@ class FastClient(Client):
         """nats-py's `reconnected_cb`: subscriptions have been sent and a pong has come."""
         self.is_up = True
         self.num_reconnects += 1
-        log.info("broker connection is back", name=self.name, num_reconnects=self.num_reconnects)
+        log.info("broker-back", name=self.name, num_reconnects=self.num_reconnects)
         for _, on_back in self._watchers:
             on_back()
 
@@ -260,7 +260,7 @@ class FastClient(Client):
         try:
             wire.feed(self._take)
         except BadProtocol as e:
-            log.error("broker speaks no NATS", error=str(e))
+            log.error("broker-speaks-no-nats", error=str(e))
             self._socket.close()
         await asyncio.wait([wire.closed])
         await self._process_op_err(errors.UnexpectedEOF())
@@ -289,7 +289,7 @@ class FastClient(Client):
 
     async def _process_err(self, err_msg: str) -> None:
         """nats-py would close for good on most of these; we come back."""
-        log.error("broker error", name=self.name, error=err_msg)
+        log.error("broker-error", name=self.name, error=err_msg)
         if "permissions violation" not in err_msg:
             await self._process_op_err(errors.Error(err_msg))
 

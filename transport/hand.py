@@ -48,7 +48,7 @@ class Hand:
             return False
         self._sign(now_s)
         if self.held:
-            log.warning("frozen: dropping what was in hand", silent_s=round(silent_s, 3), messages=len(self.held))
+            log.warning("frozen", silent_s=round(silent_s, 3), num_dropped=len(self.held))
         self.lose(list(self.held))
         for callback in self._on_fence:
             callback()

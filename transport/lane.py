@@ -187,7 +187,7 @@ class PullLane:
             observe_stored(self._clock, int(ack_fields(self._last_ack)[3]) / NS_PER_S, self._heard_s)
             self._last_ack = b""
         if self._is_sure and self.book.num_open and now_s - self._heard_s > SILENT_S:
-            log.info("consumer is silent", consumer=self._spec.name, silent_s=round(now_s - self._heard_s, 2))
+            log.info("consumer-silent", consumer=self._spec.name, silent_s=round(now_s - self._heard_s, 2))
             self.recover()
         if not self._is_sure and now_s - self._unsure_since_s > ACK_WAIT_S:
             self._lose_own()
@@ -226,7 +226,7 @@ class PullLane:
             try:
                 consumer_id = await self._ensure(self._spec)
             except TransportError as e:
-                log.warning("lane has no consumer", consumer=self._spec.name, error=str(e), retry_s=self._pause_s)
+                log.warning("lane-without-consumer", consumer=self._spec.name, error=str(e), again_in_s=self._pause_s)
                 continue
             if consumer_id != self._consumer_id:
                 self._consumer_id = consumer_id
@@ -272,7 +272,7 @@ class PullLane:
         try:
             self.book.took(self._on_delivery(delivery))
         except Exception:
-            log.exception("delivery callback failed", subject=delivery.subject, sequence=delivery.sequence)
+            log.exception("delivery-callback-failed", subject=delivery.subject, sequence=delivery.sequence)
             if not delivery.is_settled:
                 delivery.nak(NAK_AFTER_FAULT_S)
         self._window.mark()

@@ -75,7 +75,7 @@ def call_safely(callback: Callable[..., None], *args: object) -> None:
     try:
         callback(*args)
     except Exception:
-        log.exception("callback failed", callback=getattr(callback, "__qualname__", repr(callback)))
+        log.exception("callback-failed", callback=getattr(callback, "__qualname__", repr(callback)))
 
 
 @lru_cache(maxsize=4096)

@@ -133,7 +133,7 @@ class MemoryLink:
         try:
             interest.callback(subject, reply, payload, header)
         except Exception:
-            log.exception("callback failed", subject=subject.decode())
+            log.exception("callback-failed", subject=subject.decode())
 
     def leave(self, interest: Interest, *, is_draining: bool) -> None:
         """Nothing more is wanted."""

@@ -105,7 +105,7 @@ class Parser:
                 try:
                     route(fields[0], reply, data[split:end], data[body:split])
                 except Exception:
-                    log.exception("callback failed", subject=fields[0].decode(errors="replace"))
+                    log.exception("callback-failed", subject=fields[0].decode(errors="replace"))
         return at
 
     def _hold(self, data: bytes, at: int, body: int, end: int) -> None:

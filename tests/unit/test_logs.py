@@ -1,7 +1,12 @@
+import ast
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+LEVELS = {"debug", "info", "warning", "error", "exception"}
 CODE = """
 import structlog
 from transport.logs import configure_logs
@@ -35,3 +40,21 @@ def test_on_a_terminal_a_traceback_has_no_values_either() -> None:
     text = logged("import sys; sys.stderr.isatty = lambda: True\n")
     assert "it broke" in text
     assert "secret" not in text
+
+
+def events(package: str) -> list[tuple[str, str]]:
+    found = []
+    for file in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS):
+                continue
+            if isinstance(node.func.value, ast.Name) and node.func.value.id in {"log", "_log"} and node.args:
+                event = node.args[0]
+                found += [(str(file), event.value)] if isinstance(event, ast.Constant) else []
+    return found
+
+
+def test_events_have_names_that_can_be_searched_for_and_no_sentences() -> None:
+    found = [each for package in ("transport", "gateway", "workers", "headrace") for each in events(package)]
+    assert len(found) > 50
+    assert [(file, event) for file, event in found if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", event)] == []
