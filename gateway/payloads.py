@@ -6,6 +6,7 @@ Few at a time, the rest waits; what waits is bounded by admission's `max_held_by
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ MAX_CONCURRENT: Final = 4
 """Payloads moved at once in each direction: each may hold its bytes a second time while it is cut."""
 RETRY_S: Final = 0.1
 MAX_TRIES: Final = 20
+MAX_TRIES_FULL: Final = 10
+"""While the broker's blob memory is full: those who fill it together go as soon as their answers are read."""
 
 log = structlog.get_logger("gateway.payloads")
 
@@ -103,10 +106,18 @@ class Payloads:
 
     async def _put(self, entry: Entry) -> BlobRef | None:
         """The reference, or None if the entry ended or the broker did not take it in time."""
+        num_full = 0
         for _ in range(MAX_TRIES):
             try:
                 return await self._transport.put_blob(self._gateway, entry.request.data)
             except StreamFull as e:
+                num_full += 1
+                if num_full < MAX_TRIES_FULL:
+                    # Apart from each other: several that are half stored would keep each other out for ever.
+                    await asyncio.sleep(random.uniform(0, 2 * RETRY_S))  # noqa: S311 - no secret
+                    if entry.is_open:
+                        continue
+                    return None
                 reason = (
                     f"{entry.body_bytes} bytes of tensors do not fit the broker's blob memory of "
                     f"{self._spec.max_bytes} bytes now: {e}"

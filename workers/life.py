@@ -79,7 +79,7 @@ class Worker:
         self._names = names
         self._read = read
         self._fences = Fences()
-        self.outbox = Outbox(transport, self.name, now_s)
+        self.outbox = Outbox(transport, self.name, now_s, settings.broker.blob_max_bytes)
         self.desk = Desk(transport, self._fences, self.outbox, now_s)
         self.gate = Gate()
         self._suspects = Suspects(transport, self.desk, self.gate, settings.group)

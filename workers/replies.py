@@ -11,6 +11,7 @@ single result over it travels by reference. Runs no model and reads no clock of 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,14 +19,19 @@ from typing import Final
 import structlog
 
 from contract.envelope import pack
-from contract.errors import Cancelled, DeadlineExceeded, HeadraceError, TooLarge
-from contract.messages import Layout, ReplyMessage, ResultHead
-from transport.base import Disconnected, PayloadOverLimit, Transport, TransportError
+from contract.errors import Cancelled, DeadlineExceeded, HeadraceError, TooLarge, Unavailable
+from contract.messages import BlobRef, Layout, ReplyMessage, ResultHead
+from contract.streams import BrokerLimits
+from transport.base import Disconnected, PayloadOverLimit, StreamFull, Transport, TransportError
 from workers.inhand import InHand
 from workers.items import Buffer, Outcome, WorkItem
 from workers.unconfirmed import Unconfirmed
 
 BLOB_TIMEOUT_S: Final = 30.0
+MAX_TRIES_FULL: Final = 10
+"""While the broker's blob memory is full of others' payloads, which go as soon as they are read."""
+FULL_PAUSE_S: Final = 0.2
+"""At most, between two of those tries."""
 HEAD_BYTES: Final = 64
 """A result's share of the header, roughly: the first guess at where to split."""
 MAX_ERROR_CHARS: Final = 8_192
@@ -112,8 +118,15 @@ def halves(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
 class Outbox:
     """Results on their way out of one worker."""
 
-    def __init__(self, transport: Transport, worker: str, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        worker: str,
+        now_s: Callable[[], float],
+        max_blob_bytes: int = BrokerLimits().blob_max_bytes,
+    ) -> None:
         self._transport = transport
+        self._max_blob_bytes = max_blob_bytes
         self._worker = worker
         self._now_s = now_s
         self._runs: dict[Destination, list[Run]] = {}
@@ -228,22 +241,40 @@ class Outbox:
     async def _send_by_reference(self, destination: Destination, run: Run) -> None:
         """A single result over the broker's limit: its bytes go first, then a reply that names them."""
         (head,) = run.heads
-        limit = self._transport.max_payload
         try:
             async with asyncio.timeout(BLOB_TIMEOUT_S):
-                head.blob = await self._transport.put_blob(self._worker, list(run.parts))
+                head.blob = await self._store(run)
             sent = Run(run.hand, run.rows, run.deadline_s, [head], run.layout)
         except Disconnected:
             sent = run
         except (TransportError, TimeoutError) as e:
             log.warning("reply-by-reference-failed", payload_bytes=run.num_bytes, error=str(e))
-            error = TooLarge(
-                f"the answer has {run.num_bytes} bytes, the broker takes {limit} in one message, "
-                f"and storing it by reference failed: {e or 'time-out'}"
-            )
+            error = self._not_stored(run.num_bytes, e)
             failed = ResultHead(id=head.id, code=error.code, message=error.message)
             sent = Run(run.hand, run.rows, run.deadline_s, [failed])
         self.add(destination, sent)
+
+    async def _store(self, run: Run) -> BlobRef:
+        num_full = 0
+        while True:  # ends by the count
+            try:
+                return await self._transport.put_blob(self._worker, list(run.parts))
+            except StreamFull:
+                num_full += 1
+                if num_full >= MAX_TRIES_FULL or run.num_bytes > self._max_blob_bytes:
+                    raise
+            # Apart from each other: several that are half stored would keep each other out for ever.
+            await asyncio.sleep(random.uniform(0, FULL_PAUSE_S))  # noqa: S311 - no secret
+
+    def _not_stored(self, num_bytes: int, error: Exception) -> HeadraceError:
+        """Too large for ever, or only now?"""
+        if num_bytes > self._max_blob_bytes:
+            return TooLarge(f"the answer has {num_bytes} bytes, the broker's blob memory holds {self._max_blob_bytes}")
+        limit = self._transport.max_payload
+        return Unavailable(
+            f"the answer has {num_bytes} bytes, the broker takes {limit} in one message, "
+            f"and storing it by reference failed: {error or 'time-out'}"
+        )
 
 
 def _sizes(layout: Layout, data: Sequence[Buffer]) -> tuple[int, ...]:

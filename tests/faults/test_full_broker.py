@@ -8,7 +8,7 @@ import numpy as np
 
 from contract.streams import MIB
 from tests.support.cluster import Cluster, known_good
-from tests.support.cluster_http import TIMEOUT, Answered, binary_request, infer
+from tests.support.cluster_http import TIMEOUT, Answered, binary_request, infer, json_request
 from tests.support.cluster_load import assert_each_ended_once, burst
 
 
@@ -46,7 +46,7 @@ async def test_an_online_queue_full_of_bytes_refuses_with_queue_full(place: Clus
 
 async def test_large_payloads_find_the_blob_memory_full_or_too_small_and_hear_which(place: Cluster) -> None:
     place.broker_settings = {"blob_max_bytes": 8 * MIB}
-    gateway, _ = place.serve("ident_f32")
+    gateway, _ = place.serve("ident_f32", "grow")
     # Alone it is larger than all there is: no retry can change that.
     body, headers = of_bytes(9 * MIB)
     never = await infer(gateway.http_port, "ident_f32", body, headers)
@@ -54,12 +54,18 @@ async def test_large_payloads_find_the_blob_memory_full_or_too_small_and_hear_wh
     assert str(9 * MIB) in never.error
     assert str(8 * MIB) in never.error
     assert never.took_s < 1
+    # So is this answer, though it is asked for in a few bytes.
+    count = json_request([9 * MIB // 4], name="COUNT", datatype="INT64", shape=[1])
+    never = await infer(gateway.http_port, "grow", count)
+    assert (never.status, never.code) == (413, "too-large")
+    assert str(9 * MIB) in never.error
+    assert str(8 * MIB) in never.error
     # Several at once don't fit together: what is refused is refused cleanly, the rest is answered right.
     body, headers = of_bytes(3 * MIB)
     answers = await asyncio.gather(*(infer(gateway.http_port, "ident_f32", body, headers) for _ in range(8)))
     for answer in answers:
         assert is_clean(answer, body), (answer.status, answer.code, answer.body[:300])
-    assert sum(a.status == 200 for a in answers) >= 1
+    assert sum(a.status == 200 for a in answers) >= 2, "those that fill it together make way for each other"
     # And it is over when they are gone.
     assert (await infer(gateway.http_port, "ident_f32", body, headers)).status == 200
     await known_good(gateway)
@@ -68,4 +74,4 @@ async def test_large_payloads_find_the_blob_memory_full_or_too_small_and_hear_wh
 def is_clean(answer: Answered, body: bytes) -> bool:
     if answer.status == 200:
         return answer.binary() == body[-3 * MIB :]
-    return answer.status in {413, 503} and answer.took_s < 5 and bool(answer.error)
+    return answer.status == 503 and answer.took_s < 10 and bool(answer.error)

@@ -10,7 +10,7 @@ from contract.envelope import unpack
 from contract.errors import Cancelled, DeadlineExceeded, InvalidInput, ModelFailed
 from contract.messages import BlobRef, Layout, ReplyMessage, ResultHead, TensorHead
 from tests.support.batcher_kit import make_item
-from transport.base import BrokerTimeout, Disconnected
+from transport.base import BrokerTimeout, Disconnected, StreamFull
 from workers.inhand import InHand
 from workers.items import Answer
 from workers.replies import MAX_ERROR_CHARS, Outbox, Run, halves, is_unread, pack_runs, run_of
@@ -204,7 +204,7 @@ async def test_a_single_result_over_the_limit_goes_by_reference(transport, outbo
     assert hand.delivery.ends == ["ack"]
 
 
-async def test_a_result_that_cannot_be_stored_is_an_error_naming_both_sizes(transport, outbox) -> None:
+async def test_a_result_that_cannot_be_stored_now_may_be_asked_for_again(transport, outbox) -> None:
     hand = in_hand()
     transport.blob_error = BrokerTimeout("no ack")
     outbox.add(TO, a_run(1, hand, size=5_000))
@@ -212,9 +212,23 @@ async def test_a_result_that_cannot_be_stored_is_an_error_naming_both_sizes(tran
     await outbox.drain(5)
     outbox.flush()
     ((message, _),) = transport.sent
-    assert message.results[0].code == "too-large"
+    assert message.results[0].code == "unavailable"
     assert "5000" in message.results[0].message
     assert "1000" in message.results[0].message
+
+
+async def test_a_result_larger_than_all_blob_memory_is_an_error_naming_both_sizes(transport) -> None:
+    hand = in_hand()
+    outbox = Outbox(transport, "w", lambda: 50.0, 4_000)
+    transport.blob_error = StreamFull("full")
+    outbox.add(TO, a_run(1, hand, size=5_000))
+    outbox.flush()
+    await outbox.drain(5)
+    outbox.flush()
+    ((message, _),) = transport.sent
+    assert message.results[0].code == "too-large"
+    assert "5000" in message.results[0].message
+    assert "4000" in message.results[0].message
 
 
 async def test_a_message_given_up_is_handed_back_not_acked() -> None:
