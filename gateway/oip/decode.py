@@ -61,16 +61,14 @@ def decode(
             return plain
     if header_length == 0:
         return _raw(body, card)
-    if header_length is None:
-        text, section = bytes(body), None
-    else:
-        text, tensors = binary.split(body, header_length)
-        section = binary.Section(tensors)
-    if len(text) > max_json_bytes:
-        raise TooLarge(
-            f"the request's JSON has {len(text)} bytes, at most {max_json_bytes} are taken; "
-            f"send large tensors with the binary tensor data extension"
-        )
+    return _thorough(body, header_length, card, max_json_bytes)
+
+
+def _thorough(
+    body: bytes | bytearray | memoryview, header_length: int | None, card: ModelCard, max_json_bytes: int
+) -> DecodedRequest:
+    """Everything the extensions allow, and the words for everything that is wrong."""
+    text, section = _split(body, header_length, max_json_bytes)
     request = _parse(text, header_length)
     plan = plan_of(card.config)
     accepted = plan.accept(request.inputs)
@@ -94,6 +92,23 @@ def decode(
         settings.others,
         form,
     )
+
+
+def _split(
+    body: bytes | bytearray | memoryview, header_length: int | None, max_json_bytes: int
+) -> tuple[bytes, binary.Section | None]:
+    """The JSON, and the tensors behind it where the request says where they begin."""
+    if header_length is None:
+        text, section = bytes(body), None
+    else:
+        text, tensors = binary.split(body, header_length)
+        section = binary.Section(tensors)
+    if len(text) > max_json_bytes:
+        raise TooLarge(
+            f"the request's JSON has {len(text)} bytes, at most {max_json_bytes} are taken; "
+            f"send large tensors with the binary tensor data extension"
+        )
+    return text, section
 
 
 def _plain(body: bytes | bytearray | memoryview, plan: Plan) -> DecodedRequest | None:
