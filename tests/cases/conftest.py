@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.cluster import Cluster, Gateway, cluster
-from tests.support.cluster_http import close_all
+from tests.support.cluster_fixtures import closes_connections, place
+
+__all__ = ["closes_connections", "place", "server"]
 
 MODELS = (
     "ident_f32",
@@ -50,17 +51,3 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert gateway.metric("headrace_reconnects_total") == 0
         assert gateway.metric("headrace_open_requests") == 0
         assert gateway.metric("headrace_held_bytes") == 0
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Cluster]:
-    """A running broker of the case's own; gateways and workers are the case's to start."""
-    with cluster(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-async def closes_connections() -> AsyncIterator[None]:
-    """A test that fails must not make the next one fail."""
-    yield
-    await close_all()

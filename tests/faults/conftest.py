@@ -1,19 +1,13 @@
 """Fixtures of the fault tests: a cluster of processes of the test's own."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from tests.support.cluster import Cluster, cluster
-from tests.support.cluster_http import close_all
+from tests.support.cluster_fixtures import closes_connections, place
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Cluster]:
-    """A running broker; gateways and workers are the test's to start."""
-    with cluster(tmp_path) as found:
-        yield found
+__all__ = ["closes_connections", "place", "shared_place"]
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +15,3 @@ def shared_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Likewise for all tests of a file, where none of them harms what the others need."""
     with cluster(tmp_path_factory.mktemp("shared")) as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-async def closes_connections() -> AsyncIterator[None]:
-    """A test that fails must not make the next one fail."""
-    yield
-    await close_all()
