@@ -62,11 +62,6 @@ class Batcher:
         self.num_pending = 0
         """Accepted requests that wait now."""
 
-    @property
-    def rows_pending(self) -> int:
-        """Rows of the requests that wait now."""
-        return sum(line.rows for line in self._lines.values())
-
     def offer(self, item: WorkItem, now_s: float) -> HeadraceError | None:
         """Let a request wait, or say why not: its level is full, its deadline passed, or it has too many rows."""
         if now_s >= item.deadline_s:

@@ -163,7 +163,9 @@ class AnyInterleaving(RuleBasedStateMachine):
         batcher = self.batcher
         told_later = [item for item, _ in batcher._ended]
         assert batcher.num_pending == len(self.waiting) - len(told_later)
-        assert batcher.rows_pending == sum(i.rows for i in self.waiting.values() if i not in told_later)
+        assert sum(line.rows for line in batcher._lines.values()) == sum(
+            i.rows for i in self.waiting.values() if i not in told_later
+        )
         assert len(batcher._alarms._heap) <= 2 * batcher.num_pending + MAX_STALE + 1
         assert sum(batcher._num_at_level.values()) == batcher.num_pending
         assert all(self.waiting[item.key[1]].is_waiting for line in batcher._lines.values() for item in line)

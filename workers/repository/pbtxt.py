@@ -73,17 +73,6 @@ def decode(data: bytes, file: str) -> str:
         raise ConfigRefused(f"{file}: byte {error.start} is not UTF-8: {data[error.start : error.end]!r}") from None
 
 
-def to_text(config: Mapping[str, Any], *, as_one_line: bool = False) -> str:
-    """`config` as config.pbtxt has it.
-
-    Raises:
-        ConfigRefused: a field or value that Triton's ModelConfig doesn't have.
-    """
-    from google.protobuf import text_format
-
-    return str(text_format.MessageToString(_to_message(config), as_one_line=as_one_line, as_utf8=True))
-
-
 def with_defaults(config: Mapping[str, Any]) -> TritonConfig:
     """`config` with every field that has a default value, as `GET …/config` answers it.
 
