@@ -253,7 +253,7 @@ class Batcher:
         """DELAY: it waits behind everything of its level, with no queue time-out any more."""
         self._leave_line(item)
         item.rank += 1
-        self._line(item).add(item)
+        self._line(item).add_in_turn(item)
         self._alarms.add(item.deadline_s, item, self.num_pending)
 
 

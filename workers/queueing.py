@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from typing import Final
 
 from contract.messages import Layout
@@ -77,6 +78,13 @@ class Line:
         if self._is_ragged:
             insort(self._by_length, (item.length, item.arrival, item))
             self.tokens += item.rows * item.length
+
+    def add_in_turn(self, item: WorkItem) -> None:
+        """Wait among those that are here by arrival: it comes from another line."""
+        later = list(takewhile(lambda arrival: arrival > item.arrival, reversed(self._fifo)))
+        self.add(item)
+        for arrival in reversed(later):
+            self._fifo.move_to_end(arrival)
 
     def remove(self, item: WorkItem) -> None:
         """This one leaves; it must wait here."""

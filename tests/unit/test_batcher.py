@@ -232,6 +232,14 @@ class TestTimeouts:
         assert batcher.next_event_s(1.1) == 3.0
         assert [type(error) for _, error in batcher.expire(3.0)] == [DeadlineExceeded]
 
+    def test_delayed_requests_run_in_order_of_arrival_whoever_was_delayed_first(self):
+        policy = QueuePolicy(timeout_action="DELAY")
+        batcher = Batcher(make_config(1, DynamicBatching(preserve_ordering=True, default_queue_policy=policy)))
+        offer_all(batcher, [make_item(n, queue_timeout_us=50_000 - 10_000 * n) for n in range(4)])
+        for now_s in (0.02, 0.03, 0.04, 0.05):
+            assert batcher.expire(now_s) == []
+        assert [taken(batcher, 0.06) for _ in range(4)] == [[0], [1], [2], [3]]
+
     def test_delayed_requests_count_against_the_queue_size(self):
         batcher = Batcher(make_config(1, queue(default_timeout_us=1000, timeout_action="DELAY", max_queue_size=1)))
         offer_all(batcher, [make_item(0)])
