@@ -83,20 +83,23 @@ class Worker:
         self.desk = Desk(transport, self._fences, self.outbox, now_s)
         self.gate = Gate()
         self._suspects = Suspects(transport, self.desk, self.gate, settings.group)
-        self.presence = Presence(
-            transport,
-            self._fences,
-            self,
-            worker=self.name,
-            group=settings.group,
-            version=package_version(),
-            now_s=now_s,
-        )
+        self.presence = self._make_presence(now_s)
         self._num_stuck = 0
         self._loading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         transport.on_lost(self.desk.drop_lost)
         transport.on_reconnect(lambda: self._spawn(self._ensure_streams()))
+
+    def _make_presence(self, now_s: Callable[[], float]) -> Presence:
+        return Presence(
+            self._transport,
+            self._fences,
+            self,
+            worker=self.name,
+            group=self.settings.group,
+            version=package_version(),
+            now_s=now_s,
+        )
 
     async def run(self) -> int:
         """Serve until `stop`, then drain; the process's exit code."""

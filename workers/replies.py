@@ -139,11 +139,6 @@ class Outbox:
         """What presence confirms with each heartbeat that comes back."""
         transport.on_reconnect(self._came_back)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether everything is out."""
-        return not self._runs and not self._uploads
-
     def add(self, destination: Destination, run: Run) -> None:
         """Send it at the end of this tick."""
         self.put(destination, run)
