@@ -95,7 +95,7 @@ async def _start(
     preexec: Callable[[], None] | None = None,
 ) -> Child:
     """In a session of its own: Ctrl-C reaches us alone, and we stop the others in order."""
-    output = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644) if log_file else None
+    output = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log_file else None
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -2,6 +2,7 @@
 
     broker listens → gateway and workers start together → every model ready → serve → gateway, workers, broker stop
 
+A part that dies before everything serves ends the start; later it is started again, on the same ports and folder.
 Invariants: whatever ends it, error, signal or kill -9, no process of it is left (tests/e2e/test_cli_up.py).
 """
 
@@ -10,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from gateway.settings import GatewaySettings
 from headrace.broker import (
@@ -28,6 +32,7 @@ from headrace.broker import (
 from headrace.children import Child, start_module, start_program
 from headrace.cluster import Cluster, Readiness, follow, readiness
 from headrace.config.settings import HeadraceSettings
+from headrace.parts import Part, how_it_ended, start_part
 from headrace.ports import choose_port
 from headrace.probe import wait_listening, wait_status
 from headrace.runfile import DataFolder, RunNote
@@ -61,15 +66,16 @@ class Running:
 
 
 class Launcher:
-    """One run: `start`, then `wait` until something dies, and `stop` in every case."""
+    """One run: `start`, then `wait`, which keeps every part alive, and `stop` in every case."""
 
     def __init__(self, settings: HeadraceSettings, say: Say, *, show_logs: bool = False) -> None:
         self._settings = settings
         self._say = say
         self._show_logs = show_logs
         self._folder = DataFolder(settings.up.data_dir.absolute())
-        self._children: list[Child] = []
+        self._parts: list[Part] = []
         self._has_folder = False
+        self._note: RunNote | None = None
 
     async def start(self) -> Running:
         """Start everything and wait until every model is ready or has failed to load.
@@ -86,8 +92,8 @@ class Launcher:
         worker = self._settings.worker.model_copy(
             update={"model_repository": repository, "broker": _at(self._settings.worker, broker_url)}
         )
-        self._children.append(await start_module("gateway", "gateway.app", gateway, self._log("gateway")))
-        self._children.append(await start_module("workers", "workers.pool", worker, self._log("workers")))
+        await self._add(partial(start_module, "gateway", "gateway.app", gateway, self._log("gateway")))
+        await self._add(partial(start_module, "workers", "workers.pool", worker, self._log("workers")))
         await self._guard(self._await_gateway(gateway))
         state = await self._guard(self._await_models(gateway, broker_url, worker.num_processes))
         running = Running(
@@ -97,31 +103,36 @@ class Launcher:
             state.ready,
             state.failed,
         )
-        self._leave_note(running, plan, repository)
+        self._note = self._note_of(running, plan, repository)
+        self._leave_note()
         return running
 
     async def wait(self) -> str:
-        """Return when a part has died, with what there is to say about it."""
-        await asyncio.wait([c.ended for c in self._children], return_when=asyncio.FIRST_COMPLETED)
-        return self._obituary()
+        """Start again what dies; return when a part dies too often, with what there is to say about it."""
+        keeping = {asyncio.create_task(part.keep(self._on_revived)): part for part in self._parts}
+        try:
+            done, _ = await asyncio.wait(keeping, return_when=asyncio.FIRST_COMPLETED)
+            ended = done.pop()
+            return f"{keeping[ended].name} {ended.result()}\n{keeping[ended].child.last_words()}".rstrip()
+        finally:
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
 
     async def stop(self) -> None:
         """Stop what was started, the front door first. Safe at any moment, and again."""
-        grace = {
-            "gateway": self._settings.gateway.drain_timeout_s + KILL_AFTER_S,
-            "workers": self._settings.worker.drain_timeout_s + KILL_AFTER_S,
-        }
-        while self._children:
+        drains = {"gateway": self._settings.gateway.drain_timeout_s, "workers": self._settings.worker.drain_timeout_s}
+        while self._parts:
             # Requests in flight need the workers until the gateway has drained, both need the broker.
-            child = min(self._children, key=lambda c: list(_STOP_ORDER).index(c.name))
-            await child.stop(grace.get(child.name, BROKER_STOP_S))
-            self._children.remove(child)
+            part = min(self._parts, key=lambda p: _STOP_ORDER.index(p.name))
+            await part.child.stop(drains[part.name] + KILL_AFTER_S if part.name in drains else BROKER_STOP_S)
+            self._parts.remove(part)
         self._release()
 
     def kill(self) -> None:
         """End everything at once; for those who can't wait."""
-        for child in self._children:
-            child.kill()
+        for part in self._parts:
+            part.child.kill()
 
     # -------- steps
 
@@ -144,7 +155,7 @@ class Launcher:
         config = self._folder.path / "nats-server.conf"
         config.write_text(config_text(plan), encoding="utf-8")
         command = [str(binary), "--config", str(config)]
-        self._children.append(await start_program("broker", command, self._log("nats-server")))
+        await self._add(partial(start_program, "broker", command, self._log("nats-server")))
         # A first connect to a port that does not listen yet costs a client two seconds.
         if not await self._guard(wait_listening(LOOPBACK, plan.port, BROKER_START_S)):
             raise StartFailed(f"nats-server does not listen on port {plan.port} after {BROKER_START_S:.0f} s")
@@ -185,7 +196,7 @@ class Launcher:
             raise StartFailed(
                 f"not ready after {self._settings.up.ready_timeout_s:.0f} s (up.ready_timeout_s): "
                 f"{state.num_serving} of {num_workers} workers serve, ready: {', '.join(state.ready) or 'no model'}, "
-                f"loading: {', '.join(state.loading) or 'none'}\n{self._child('workers').last_words()}"
+                f"loading: {', '.join(state.loading) or 'none'}\n{self._part('workers').child.last_words()}"
             ) from None
         if not state.ready:
             reasons = "\n".join(f"  {name}: {reason}" for name, reason in state.failed)
@@ -219,7 +230,7 @@ class Launcher:
         """`step`, unless a part dies first."""
         task = asyncio.create_task(step)
         try:
-            await asyncio.wait([task, *(c.ended for c in self._children)], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, *(p.child.ended for p in self._parts)], return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 raise StartFailed(self._obituary())
             return task.result()
@@ -227,27 +238,34 @@ class Launcher:
             task.cancel()
 
     def _obituary(self) -> str:
-        dead = next(c for c in self._children if c.ended.done())
-        return f"{dead.name} ended with code {dead.ended.result()}\n{dead.last_words()}".rstrip()
+        dead = next(p.child for p in self._parts if p.child.ended.done())
+        return f"{dead.name} {how_it_ended(dead.ended.result())}\n{dead.last_words()}".rstrip()
 
-    def _child(self, name: str) -> Child:
-        return next(c for c in self._children if c.name == name)
+    async def _add(self, start: Callable[[], Awaitable[Child]]) -> None:
+        self._parts.append(await start_part(start))
+
+    def _part(self, name: str) -> Part:
+        return next(p for p in self._parts if p.name == name)
+
+    def _on_revived(self, part: Part, how: str) -> None:
+        self._say.step(part.name, f"{how}, started again as pid {part.child.pid}")
+        self._leave_note()
 
     def _log(self, name: str) -> Path | None:
-        return None if self._show_logs else self._folder.path / "logs" / f"{name}.log"
+        """A log file that begins with this run."""
+        if self._show_logs:
+            return None
+        path = self._folder.path / "logs" / f"{name}.log"
+        path.unlink(missing_ok=True)
+        return path
 
-    def _leave_note(self, running: Running, plan: BrokerPlan, repository: Path) -> None:
-        self._folder.write(
-            RunNote(
-                os.getpid(),
-                running.http_url,
-                running.metrics_url,
-                running.broker_url,
-                str(repository),
-                time.time(),
-                plan.max_memory_bytes,
-            )
-        )
+    def _note_of(self, running: Running, plan: BrokerPlan, repository: Path) -> RunNote:
+        urls = (running.http_url, running.metrics_url, running.broker_url)
+        return RunNote(os.getpid(), *urls, str(repository), time.time(), plan.max_memory_bytes)
+
+    def _leave_note(self) -> None:
+        if self._note is not None:
+            self._folder.write(msgspec.structs.replace(self._note, pids={p.name: p.child.pid for p in self._parts}))
 
     def _release(self) -> None:
         if self._has_folder:

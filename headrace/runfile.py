@@ -26,6 +26,8 @@ class RunNote(msgspec.Struct, frozen=True):
     model_repository: str
     started_unix_s: float
     broker_max_memory_bytes: int
+    pids: dict[str, int] = {}
+    """Process id of each part: broker, gateway, workers."""
 
 
 class DataFolder:

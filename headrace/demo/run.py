@@ -56,19 +56,23 @@ async def _run(repository: Path, folder: Path, say: Say) -> int:
 
 
 async def _tell(launcher: Launcher, repository: Path, say: Say) -> bool:
-    """Every block, whatever the one before said; dies with the launcher's parts."""
+    """Every block, whatever the one before said; ends when a part dies for good."""
     running = await launcher.start()
     if running.failed:
         raise StartFailed("; ".join(f"model {name}: {reason}" for name, reason in running.failed))
     stage = Stage(running, repository, say)
     telling = asyncio.create_task(_blocks(stage))
     dying = asyncio.create_task(launcher.wait())
-    await asyncio.wait([telling, dying], return_when=asyncio.FIRST_COMPLETED)
-    if not telling.done():
+    try:
+        await asyncio.wait([telling, dying], return_when=asyncio.FIRST_COMPLETED)
+        if not telling.done():
+            raise StartFailed(await dying)
+        return telling.result()
+    finally:
+        # Whoever stops the parts now must not see them started again.
         telling.cancel()
-        raise StartFailed(await dying)
-    dying.cancel()
-    return telling.result()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
 
 
 async def _blocks(stage: Stage) -> bool:

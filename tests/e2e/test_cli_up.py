@@ -13,9 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
-from contract.errors import InvalidInput, NotFound
+from contract.errors import HeadraceError, InvalidInput, NotFound
 from headrace.launcher import Launcher
 from headrace.oip import Result
+from headrace.runfile import read_note
 from tests.support.running import FIXTURES, STOP_WITHIN_S, Running, headrace_up
 
 ONLY_ADD_SUB = ("--set", "worker.models=add_sub")
@@ -209,14 +210,49 @@ def test_kill_9_of_the_launcher_leaves_no_process(tmp_path: Path) -> None:
         assert gone(family)
 
 
-@pytest.mark.parametrize("part", ["gateway.app", "workers.pool", "nats-server"])
-def test_the_death_of_a_part_ends_all_and_says_which(part: str, tmp_path: Path) -> None:
+PARTS = {"gateway.app": "gateway", "workers.pool": "workers", "nats-server": "broker"}
+
+
+def revive(up: Running, needle: str) -> None:
+    """Kill a part and wait until the launcher has another; the note names it."""
+    before = up.part(needle)
+    before.kill()
+    wait_until(lambda: (note := read_note(up.data_dir)) is not None and note.pids[PARTS[needle]] != before.pid)
+    note = read_note(up.data_dir)
+    assert note is not None
+    assert f"{PARTS[needle]:<8} died with signal 9, started again as pid {note.pids[PARTS[needle]]}" in up.output
+    assert (note.http_url, note.metrics_url, note.broker_url) == (
+        up.note.http_url,
+        up.note.metrics_url,
+        up.note.broker_url,
+    )
+
+
+def answers(up: Running) -> bool:
+    with contextlib.suppress(HeadraceError), up.client(5.0) as client:
+        return np.array_equal(client.infer("add_sub", INPUT0=X, INPUT1=X).outputs["OUTPUT0"], X + X)
+    return False
+
+
+@pytest.mark.parametrize("needle", PARTS)
+def test_a_part_that_is_killed_is_started_again_and_requests_are_answered(needle: str, tmp_path: Path) -> None:
     with headrace_up(tmp_path, FIXTURES, *ONLY_ADD_SUB) as up:
+        revive(up, needle)
+        wait_until(lambda: answers(up))
         family = up.processes()
-        up.part(part).kill()
+        assert up.stop() == 0
+        assert gone(family)
+
+
+def test_a_part_that_dies_again_and_again_ends_all(tmp_path: Path) -> None:
+    with headrace_up(tmp_path, FIXTURES, *ONLY_ADD_SUB) as up:
+        for _ in range(4):
+            revive(up, "gateway.app")
+        family = up.processes()
+        up.part("gateway.app").kill()
         assert up.process.wait(STOP_WITHIN_S) == 1
         assert gone(family)
-        assert "ended with code -9" in up.output
+        assert "gateway died with signal 9, 5 times within 60 s" in up.output
 
 
 def test_a_taken_port_is_said_and_another_used(tmp_path: Path) -> None:
