@@ -110,7 +110,7 @@ async def killed_worker(stage: Stage) -> bool:
     await running
     slowest_ms = max(volley.seconds, default=0.0) * 1000
     stage.say.text(f"          {volley.num_answered} of {NUM_REQUESTS} answered, slowest {slowest_ms:.0f} ms")
-    stage.by_hand("pkill -9 -n -f workers.worker")
+    stage.by_hand(f"kill -9 PID, of a worker that `{program('headrace')} status` lists")
     lost = NUM_REQUESTS - volley.num_answered
     return stage.verdict(volley.wrong[:3] + ([f"{lost} of {NUM_REQUESTS} requests got no answer"] if lost else []))
 

@@ -24,6 +24,8 @@ def test_the_demo_tells_its_story_and_is_right(tmp_path: Path) -> None:
     assert len(re.findall(r"^ +(toxic|fine) .* ms   ", output, re.MULTILINE)) == 5
     assert "200 of 200 answered, slowest " in output
     assert output.count("by hand, while `make up` runs: ") == 3
+    assert "by hand, while `make up` runs: kill -9 PID, of a worker that `" in output
+    assert "pkill" not in output
     assert "no process is left" in output
     assert "\x1b" not in output
     assert list(tmp_path.iterdir()) == []
