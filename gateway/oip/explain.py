@@ -5,10 +5,21 @@ The typed decoder says where a value is wrong; a caller wants to know which inpu
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
 
 from contract.errors import InvalidInput
 from gateway.oip.json_numbers import shown
+
+MAX_TENSORS: Final = 256
+"""Inputs, and outputs, of one request."""
+
+
+def check_counts(inputs: Sequence[object], outputs: Sequence[object] | None) -> None:
+    """Raises InvalidInput where there are more tensors than any model has; looks at none of them."""
+    for field, tensors in (("inputs", inputs), ("outputs", outputs or ())):
+        if len(tensors) > MAX_TENSORS:
+            raise InvalidInput(f"field {field!r} is an array of {len(tensors)}, at most {MAX_TENSORS} are taken")
 
 
 def refuse(request: object, decoder_says: str) -> NoReturn:
@@ -20,9 +31,10 @@ def refuse(request: object, decoder_says: str) -> NoReturn:
     if not isinstance(request, dict):
         raise InvalidInput(f"the request is {shown(request)}, it must be a JSON object with the field 'inputs'")
     _check_list(request, "inputs", is_required=True)
+    _check_list(request, "outputs", is_required=False)
+    check_counts(request["inputs"], request.get("outputs"))
     for at, tensor in enumerate(request["inputs"]):
         _check_input(f"inputs[{at}]", tensor)
-    _check_list(request, "outputs", is_required=False)
     for at, output in enumerate(request.get("outputs") or ()):
         _check_output(f"outputs[{at}]", output)
     if not isinstance(request.get("id"), str | None):

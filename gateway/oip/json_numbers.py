@@ -8,6 +8,7 @@ Invariants: decoding what was encoded gives the same bytes for every datatype (t
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -41,6 +42,7 @@ _CODES: Final = {
 _FLOATS: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
 NAN_JSON: Final = b"NaN"
 _SMALL_BYTES: Final = 4096
+_CHUNK: Final = 1024
 _MAX_SHOWN: Final = 60  # characters of a caller's value in an error message
 
 
@@ -68,7 +70,7 @@ def pack_checked(head: TensorHead, values: list[Any]) -> bytes:
         )
     allowed = _json_types(head.datatype)
     if not set(map(type, flat)) <= allowed:
-        at = next(i for i, value in enumerate(flat) if type(value) not in allowed)
+        at = _first_bad(flat, lambda some: set(map(type, some)) <= allowed)
         raise InvalidInput(f"input {head.name!r}: data[{at}] is {shown(flat[at])}, {_wanted(head.datatype)}")
     try:
         return packer(head.datatype, wanted)(*flat)
@@ -85,6 +87,8 @@ def shown(value: object) -> str:
         return "an object"
     if isinstance(value, bool | None):
         return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else infinity_json(value).decode()
     text = value if isinstance(value, str) else str(value) if not isinstance(value, int) else _int_text(value)
     cut = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
     return repr(cut) if isinstance(value, str) else cut
@@ -147,7 +151,7 @@ def _flatten(head: TensorHead, values: object) -> list[Any]:
     """Nested lists must follow the shape axis by axis; a list without lists in it is flat already."""
     if not isinstance(values, list):
         raise InvalidInput(f"input {head.name!r}: it has neither data nor binary_data_size")
-    if not any(isinstance(v, list) for v in values):
+    if list not in set(map(type, values)):
         return values
     level: list[Any] = [values]
     for axis, size in enumerate(head.shape):
@@ -181,16 +185,23 @@ def _wanted(datatype: str) -> str:
 
 
 def _first_misfit(datatype: str, flat: list[Any]) -> int:
-    pack = packer(datatype, 1)
-    return next(i for i, value in enumerate(flat) if not _fits(pack, value))
+    def is_good(some: list[Any]) -> bool:
+        try:
+            packer(datatype, len(some))(*some)
+        except PACK_ERRORS:
+            return False
+        return True
+
+    return _first_bad(flat, is_good)
 
 
-def _fits(pack: Pack, value: object) -> bool:
-    try:
-        pack(value)
-    except PACK_ERRORS:
-        return False
-    return True
+def _first_bad(values: list[Any], is_good: Callable[[list[Any]], bool]) -> int:
+    """Where the first bad value is; judged chunk by chunk, as a million calls would keep all others waiting."""
+    for start in range(0, len(values), _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        if not is_good(chunk):
+            return start + next(i for i, value in enumerate(chunk) if not is_good([value]))
+    raise AssertionError("all values are good")
 
 
 def _bool_packer(count: int) -> Pack:

@@ -19,6 +19,8 @@ from gateway.oip.request import JSON_FORM, OutputForm, OutputJson
 
 _MAX_INT64: Final = 2**63 - 1
 _MAX_PRIORITY: Final = 2**31 - 1
+MAX_PARAMETERS: Final = 256
+"""Parameters of a request, and of each of its tensors."""
 _RESERVED: Final = ("sequence_id", "sequence_start", "sequence_end", "headers")
 
 
@@ -42,6 +44,7 @@ def read_parameters(parameters: Mapping[str, Any] | None, config: ModelConfig) -
     """
     if not parameters:
         return NO_SETTINGS
+    check_number("the request", parameters)
     priority, timeout_us, is_binary = 0, 0, False
     others: dict[str, ParameterValue] = {}
     for name, value in parameters.items():
@@ -56,6 +59,12 @@ def read_parameters(parameters: Mapping[str, Any] | None, config: ModelConfig) -
         else:
             others[name] = _model_value(name, value)
     return Settings(priority, timeout_us, is_binary, others)
+
+
+def check_number(where: str, parameters: Mapping[str, Any]) -> None:
+    """Raises InvalidInput where there are too many; looks at none of them."""
+    if len(parameters) > MAX_PARAMETERS:
+        raise InvalidInput(f"{where}: parameters has {len(parameters)} fields, at most {MAX_PARAMETERS} are taken")
 
 
 def read_outputs(outputs: list[OutputJson], plan: Plan, *, is_binary: bool) -> tuple[tuple[str, ...], OutputForm]:
@@ -78,7 +87,9 @@ def read_outputs(outputs: list[OutputJson], plan: Plan, *, is_binary: bool) -> t
 
 
 def _output_form(output: OutputJson, *, is_binary: bool) -> bool:
-    for name, value in (output.parameters or {}).items():
+    parameters = output.parameters or {}
+    check_number(f"output {output.name!r}", parameters)
+    for name, value in parameters.items():
         if name == "binary_data":
             is_binary = _boolean(f"output {output.name!r}: parameter 'binary_data'", value)
         elif name == "classification" and value != 0:

@@ -12,6 +12,7 @@ from contract.errors import InvalidInput
 from contract.messages import TensorHead
 from contract.model_config import ModelConfig, TensorSpec
 from contract.tensors import byte_size, num_elements
+from gateway.oip.explain import check_counts
 from gateway.oip.json_numbers import Pack, packer
 from gateway.oip.request import InputJson
 
@@ -61,6 +62,7 @@ class Plan:
         return accepted
 
     def _check(self, inputs: Sequence[InputJson]) -> Accepted:
+        check_counts(inputs, None)
         seen: set[str] = set()
         for tensor in inputs:
             spec = self._specs.get(tensor.name)
@@ -123,8 +125,13 @@ def check_shape(config: ModelConfig, spec: TensorSpec, shape: tuple[int, ...]) -
             f"input {spec.name!r}: shape {_text(shape)} has rank {len(shape)}, "
             f"the model wants rank {len(wanted)}: {wanted}"
         )
+    if min(shape, default=0) < 0:
+        raise InvalidInput(
+            f"input {spec.name!r}: shape is {_text(shape)}, {_text((min(shape),))[1:-1]} is not a size a request may "
+            f"give; the model wants {wanted}, where -1 stands for any size"
+        )
     for size, allowed in zip(shape, wanted, strict=True):
-        if size < 0 or allowed not in (-1, size):
+        if allowed not in (-1, size):
             raise InvalidInput(f"input {spec.name!r}: shape is {_text(shape)}, the model wants {wanted}")
     if num_elements(shape) > MAX_ELEMENTS:
         raise InvalidInput(f"input {spec.name!r}: shape {_text(shape)} has over {MAX_ELEMENTS} elements")

@@ -83,7 +83,7 @@ def test_bare_nan_and_infinity_are_read_as_floats(datatype: str, code: str) -> N
 @pytest.mark.parametrize("datatype", ["INT32", "BOOL", "BYTES"])
 def test_nan_is_refused_where_no_float_belongs(datatype: str) -> None:
     raw = b'{"inputs":[{"name":"IN","datatype":"%b","shape":[1],"data":[NaN]}]}' % datatype.encode()
-    assert "data[0] is nan" in refusal(raw, flat(datatype))
+    assert "data[0] is NaN" in refusal(raw, flat(datatype))
 
 
 def test_bf16_rounds_to_nearest_with_ties_to_even() -> None:
