@@ -12,6 +12,7 @@ import pytest
 
 from contract.streams import MIB
 from contract.subjects import BLOB_STREAM
+from gateway.settings import GatewaySettings
 from tests.cases.conftest import Server
 from tests.support.broker import Broker
 from tests.support.cluster import Cluster, cluster, known_good
@@ -21,8 +22,8 @@ from transport.connection import connect
 
 BINARY_OUTPUT = {"binary_data_output": True}
 PATIENT = [(TIMEOUT, "60000")]
-MAX_REQUEST_BYTES = 128 * MIB
-MAX_JSON_BYTES = 16 * MIB
+MAX_REQUEST_BYTES = GatewaySettings().max_request_bytes
+MAX_JSON_BYTES = GatewaySettings().max_json_bytes
 
 
 def numbers(num_bytes: int) -> np.ndarray:
