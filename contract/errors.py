@@ -203,12 +203,13 @@ class InternalError(HeadraceError):
 
 
 def all_errors() -> list[type[HeadraceError]]:
-    """Every concrete error class, parents before children."""
+    """Every concrete error class of the tree above, parents before children; a client's refinements are no codes."""
     found: list[type[HeadraceError]] = []
     waiting: list[type[HeadraceError]] = list(HeadraceError.__subclasses__())
     while waiting:
         cls = waiting.pop(0)
-        found.append(cls)
+        if cls.__module__ == __name__:
+            found.append(cls)
         waiting.extend(cls.__subclasses__())
     return found
 

@@ -36,6 +36,22 @@ Url = Annotated[str | None, typer.Option(help="Gateway; else that of the running
 ApiKey = Annotated[str, typer.Option(envvar="HEADRACE_API_KEY", help="Key, where the gateway has tenants.")]
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Message-queue based online and batch inference on one pool of workers."""
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -121,7 +137,7 @@ def infer(
     config: ConfigFile = None,
 ) -> None:
     """Ask a model and print its answer."""
-    from contract.errors import HeadraceError
+    from contract.errors import HeadraceError, NotFound
     from headrace.ask import ask_http, ask_nats, lines_of
 
     try:
@@ -131,7 +147,8 @@ def infer(
             where = url or _http_url(config)
             answer = ask_http(where, model, inputs or [], text or [], version=version, timeout_s=timeout_s, key=key)
     except HeadraceError as e:
-        _fail(f"{e.code}: {e.message}")
+        is_unknown = isinstance(e, NotFound) and nats is None and url is None
+        _fail(f"{e.code}: {e.message}{_other_models(config, model) if is_unknown else ''}")
     for line in lines_of(answer, as_json=as_json):
         typer.echo(line)
 
@@ -207,6 +224,15 @@ def _http_url(config: Path | None) -> str:
     settings = _load(config, None, {}).settings
     note = read_note(settings.up.data_dir)
     return note.http_url if note else f"http://{settings.gateway.host}:{settings.gateway.http_port}"
+
+
+def _other_models(config: Path | None, model: str) -> str:
+    """The names that would have worked, unless the name is not what was wrong."""
+    from headrace.ask import known_models, known_text
+    from headrace.status import broker_of
+
+    known = known_models(broker_of(_load(config, None, {}).settings))
+    return "" if model in known else known_text(known)
 
 
 def _run(

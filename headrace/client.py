@@ -34,6 +34,10 @@ PATIENCE_S = 5.0
 """How much longer than the deadline the client listens: the gateway answers in time, with 504 if need be."""
 
 
+class ServerAway(Unavailable, ConnectionError):
+    """The gateway can't be reached, or left before it answered; the message names its url."""
+
+
 class Client:
     """A connection to one gateway."""
 
@@ -65,22 +69,22 @@ class Client:
 
         Raises:
             HeadraceError: the class that its code names: InvalidInput, NotFound, QueueFull, DeadlineExceeded, ...
+            ServerAway: nobody answers at the url; also a ConnectionError.
         """
-        specs = self.input_specs(model, version)
         given = {**(inputs or {}), **tensors}
-        unknown = [n for n in given if n not in specs]
-        if unknown:
-            raise InvalidInput(f"model {model!r} has no input {unknown[0]!r}, it has {sorted(specs)}")
-        arrays = {n: (specs[n].datatype, as_tensor(v, specs[n])) for n, v in given.items()}
-        body, header_length = encode_request(arrays, outputs=outputs, request_id=request_id, parameters=parameters)
-        deadline_s = self._timeout_s if timeout_s is None else timeout_s
-        headers = {
-            HEADER_LENGTH: str(header_length),
-            "Content-Type": "application/octet-stream",
-            "Headrace-Timeout-Ms": str(max(1, int(deadline_s * 1000))),
-        }
-        self._wait_at_most(deadline_s + PATIENCE_S)
-        answer, length = self._ask("POST", f"{_path(model, version)}/infer", body, headers)
+        try:
+            specs = self.input_specs(model, version)
+            unknown = [n for n in given if n not in specs]
+            if unknown:
+                raise InvalidInput(f"model {model!r} has no input {unknown[0]!r}, it has {sorted(specs)}")
+            arrays = {n: (specs[n].datatype, as_tensor(v, specs[n])) for n, v in given.items()}
+            body, header_length = encode_request(arrays, outputs=outputs, request_id=request_id, parameters=parameters)
+            deadline_s = self._timeout_s if timeout_s is None else timeout_s
+            headers = _headers(header_length, deadline_s)
+            self._wait_at_most(deadline_s + PATIENCE_S)
+            answer, length = self._ask("POST", f"{_path(model, version)}/infer", body, headers)
+        except ServerAway as e:
+            raise e.with_traceback(None) from None  # where in the client it was noticed helps nobody
         return decode_answer(answer, length)
 
     def metadata(self, model: str, version: str = "") -> dict[str, Any]:
@@ -137,7 +141,7 @@ class Client:
             answer = response.read()
         except (OSError, http.client.HTTPException) as e:
             self._connection.close()
-            raise Unavailable(f"{self.url}: {e or type(e).__name__}") from None
+            raise ServerAway(f"{self.url}: {_why(e)}") from None
         if response.status != 200:
             raise _error(response, answer)
         length = response.getheader(HEADER_LENGTH)
@@ -155,6 +159,20 @@ class Client:
                 raise
         self._connection.request(method, path, body or None, headers)
         return self._connection.getresponse()
+
+
+def _headers(header_length: int, deadline_s: float) -> dict[str, str]:
+    return {
+        HEADER_LENGTH: str(header_length),
+        "Content-Type": "application/octet-stream",
+        "Headrace-Timeout-Ms": str(max(1, int(deadline_s * 1000))),
+    }
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there; is `headrace up` running?"
+    return str(error) or type(error).__name__
 
 
 def _path(model: str, version: str) -> str:

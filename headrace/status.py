@@ -17,6 +17,9 @@ from transport.base import StreamGone, Transport, TransportError
 from transport.connection import connect
 from transport.settings import BrokerSettings
 
+CONNECT_S = 2.0
+"""A broker that does not answer within this is not there, for somebody who waits at a prompt."""
+
 Row = tuple[str, ...]
 
 GATEWAYS: Row = ("gateway", "state", "address", "host", "pid", "in flight", "up")
@@ -30,7 +33,8 @@ def broker_of(settings: HeadraceSettings) -> BrokerSettings:
     """The broker of the launcher that runs here, else the configured one."""
     note = read_note(settings.up.data_dir)
     broker = settings.gateway.broker
-    return broker.model_copy(update={"servers": [note.broker_url]}) if note else broker
+    at = {"servers": [note.broker_url]} if note else {}
+    return broker.model_copy(update={"connect_timeout_s": min(CONNECT_S, broker.connect_timeout_s), **at})
 
 
 async def print_status(settings: HeadraceSettings) -> int:
@@ -44,7 +48,7 @@ async def print_status(settings: HeadraceSettings) -> int:
         finally:
             await transport.close()
     except (TransportError, OSError) as e:
-        return _no_broker(broker, e)
+        return _no_broker(e)
     now_s = time.time()
     print_table("", GATEWAYS, gateway_rows(cluster, now_s))
     for columns, rows in (
@@ -67,7 +71,7 @@ async def print_models(settings: HeadraceSettings) -> int:
         finally:
             await transport.close()
     except (TransportError, OSError) as e:
-        return _no_broker(broker, e)
+        return _no_broker(e)
     print_table("", MODELS, model_rows(cluster))
     return 0
 
@@ -151,7 +155,6 @@ def _age(started_unix_ms: int, now_s: float) -> str:
     return " ".join(told[:2]) or "0 s"
 
 
-def _no_broker(broker: BrokerSettings, error: Exception) -> int:
-    text = f"no broker at {', '.join(broker.servers)}: {error or type(error).__name__}; is `headrace up` running?"
-    sys.stderr.write(text + "\n")
+def _no_broker(error: Exception) -> int:
+    sys.stderr.write(f"{error or type(error).__name__}; is `headrace up` running?\n")
     return 1

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace import __version__
+from headrace.client import Client
 
 ROOT = Path(__file__).parents[2]
 NOT_FOR_VERSION = ("numpy", "nats", "uvloop", "yaml", "asyncio", "onnxruntime", "starlette")
@@ -19,6 +20,10 @@ def headrace(*arguments: str, cwd: Path = ROOT, **environment: str) -> subproces
 
 def test_version_says_the_version() -> None:
     assert headrace("version").stdout == f"headrace {__version__}\n"
+
+
+def test_version_is_an_option_too() -> None:
+    assert headrace("--version").stdout == f"headrace {__version__}\n"
 
 
 def test_version_imports_nothing_heavy() -> None:
@@ -81,8 +86,26 @@ def test_asking_where_nobody_listens_is_one_line(tmp_path: Path) -> None:
 def test_status_without_a_broker_is_one_line(command: str, tmp_path: Path) -> None:
     refused = headrace(command, "--set", "broker.servers=nats://127.0.0.1:1", cwd=tmp_path)
     assert refused.returncode == 1
-    assert "is `headrace up` running?" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert refused.stderr.startswith("no broker at nats://127.0.0.1:1 within 2 s: ")
+    assert refused.stderr.endswith("; is `headrace up` running?\n")
+    assert refused.stderr.count("no broker") == len(refused.stderr.splitlines()) == 1
+
+
+def test_infer_without_a_broker_says_so_once(tmp_path: Path) -> None:
+    refused = headrace("infer", "m", "--text", "x", "--nats", "nats://127.0.0.1:1", cwd=tmp_path)
+    assert refused.stderr.startswith("unavailable: no broker at nats://127.0.0.1:1 within 2 s: ")
+
+
+def test_the_client_tells_in_a_short_error_that_the_server_is_away() -> None:
+    code = "from headrace.client import Client; Client('http://127.0.0.1:1').infer('m', x=[1])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    lines = ended.stderr.splitlines()
+    assert lines[-1] == (
+        "headrace.client.ServerAway: http://127.0.0.1:1: nobody listens there; is `headrace up` running?"
+    )
+    assert len(lines) <= 6
+    with pytest.raises(ConnectionError):
+        Client("http://127.0.0.1:1").metadata("m")
 
 
 def test_doctor_names_what_is_missing(tmp_path: Path) -> None:

@@ -88,13 +88,19 @@ def test_infer_finds_the_running_launcher(running: Running, over: tuple[str, ...
     values = str([1.0] * 16)
     nats = (*over, running.broker_url) if over else ()
     answer = cli(running, "infer", "add_sub", "--input", f"INPUT0={values}", "--input", f"INPUT1={values}", *nats)
-    assert answer.stdout.splitlines() == [f"OUTPUT0  [{[2.0] * 16}]", f"OUTPUT1  [{[0.0] * 16}]"], answer.stderr
+    assert answer.stdout.splitlines() == [
+        f"OUTPUT0  [{', '.join(['2.0'] * 8)}, … (16 values)]",
+        f"OUTPUT1  [{', '.join(['0.0'] * 8)}, … (16 values)]",
+    ], answer.stderr
 
 
-def test_infer_over_nats_of_an_unknown_model_is_not_found(running: Running) -> None:
-    answer = cli(running, "infer", "nobody", "--text", "x", "--nats", running.broker_url)
+@pytest.mark.parametrize("over", [(), ("--nats",)], ids=["http", "nats"])
+def test_infer_of_an_unknown_model_is_not_found_and_lists_the_known(running: Running, over: tuple[str, ...]) -> None:
+    answer = cli(running, "infer", "nobody", "--text", "x", *((*over, running.broker_url) if over else ()))
     assert answer.returncode == 1
     assert answer.stderr.startswith("not-found: ")
+    assert answer.stderr.endswith("; known: add_sub\n")
+    assert len(answer.stderr.splitlines()) == 1
 
 
 def test_models_lists_name_version_and_state(running: Running) -> None:

@@ -83,19 +83,38 @@ def test_metadata_gives_the_inputs() -> None:
 
 def test_values_are_json_where_the_input_is_no_text() -> None:
     specs = {"text": TEXT, "ids": IDS}
-    assert parse_inputs(["ids=[1,2]", "text=12"], [], specs) == {"ids": [1, 2], "text": "12"}
+    assert parse_inputs("m", ["ids=[1,2]", "text=12"], [], specs) == {"ids": [1, 2], "text": "12"}
 
 
 def test_text_goes_to_the_only_text_input() -> None:
-    assert parse_inputs([], ["a", "b"], {"text": TEXT, "ids": IDS}) == {"text": ["a", "b"]}
+    assert parse_inputs("m", [], ["a", "b"], {"text": TEXT, "ids": IDS}) == {"text": ["a", "b"]}
     with pytest.raises(InvalidInput, match="one BYTES input, this one has 0"):
-        parse_inputs([], ["a"], {"ids": IDS})
+        parse_inputs("m", [], ["a"], {"ids": IDS})
 
 
 @pytest.mark.parametrize(("pair", "told"), [("ids", "NAME=VALUE"), ("idz=1", "it has ids")])
 def test_a_wrong_pair_is_told_what_is_right(pair: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        parse_inputs([pair], [], {"ids": IDS})
+        parse_inputs("m", [pair], [], {"ids": IDS})
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        ({"text": TEXT}, r"nothing to ask: model m takes text \(BYTES \[1\]\); give --text TEXT or --input NAME=VALUE"),
+        ({"ids": IDS}, r"nothing to ask: model m takes ids \(INT64 \[-1\]\); give --input NAME=VALUE"),
+    ],
+)
+def test_nothing_given_is_told_what_the_model_takes(specs: dict[str, InputSpec], told: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{told}$"):
+        parse_inputs("m", [], [], specs)
+
+
+def test_of_a_long_output_people_see_the_first_numbers_and_json_all() -> None:
+    result = Result("m", "1", "", {"e": np.full((1, 384), 0.1, np.float32)}, {})
+    assert list(lines_of(result, as_json=False)) == [f"e  [{', '.join(['0.1'] * 8)}, … (384 values)]"]
+    (line,) = lines_of(result, as_json=True)
+    assert json.loads(line)["outputs"] == {"e": [[0.1] * 384]}
 
 
 def test_an_answer_is_printed_a_line_per_output() -> None:
