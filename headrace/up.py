@@ -49,7 +49,7 @@ async def up(settings: HeadraceSettings, say: Say, *, show_logs: bool = False) -
             if stop.is_set():
                 say.step("stop", "finishing what was accepted")
             await launcher.stop()
-            say.step("stopped", "no process is left")
+            say.step("stopped", "none of its processes is left")
     return code
 
 

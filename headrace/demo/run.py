@@ -48,7 +48,7 @@ async def _run(repository: Path, folder: Path, say: Say) -> int:
             if stop.is_set():
                 launcher.kill()  # a block that waits for an answer in a thread ends with its connection
             await launcher.stop()
-        say.step("stopped", "no process is left")
+        say.step("stopped", "none of its processes is left")
     if stop.is_set():
         return EXIT_INTERRUPTED
     say.text("demo: ok" if is_right else "demo: failed")

@@ -131,6 +131,7 @@ def test_a_second_launcher_on_the_same_folder_is_refused_and_harms_nobody(runnin
     refused = cli(running, "up", str(FIXTURES), "--data-dir", "data", *ONLY_ADD_SUB)
     assert refused.returncode == 1
     assert f"(pid {running.process.pid}" in refused.stdout
+    assert "none of its processes is left" in refused.stdout, "the other one's are"
     with running.client() as client:
         assert client.is_ready("add_sub")
 
@@ -143,7 +144,7 @@ def test_a_signal_stops_everything_in_order(number: signal.Signals, tmp_path: Pa
         assert up.stop(number) == 0
         assert gone(family)
         assert not (up.data_dir / "run.json").exists()
-        assert "no process is left" in up.output
+        assert "none of its processes is left" in up.output
 
 
 def ask_slowly(up: Running, count: int, pool: ThreadPoolExecutor) -> list[Future[Result]]:

@@ -26,7 +26,7 @@ def test_the_demo_tells_its_story_and_is_right(tmp_path: Path) -> None:
     assert output.count("by hand, while `make up` runs: ") == 3
     assert "by hand, while `make up` runs: kill -9 PID, of a worker that `" in output
     assert "pkill" not in output
-    assert "no process is left" in output
+    assert "none of its processes is left" in output
     assert "\x1b" not in output
     assert list(tmp_path.iterdir()) == []
 
