@@ -23,6 +23,7 @@ from contract.tensors import Array
 from workers.backends import ort_graph
 from workers.backends.base import InstanceRequest, InstanceSource, LoadFailed, ModelInstance, RequestResult
 from workers.backends.gpus import visible_gpus
+from workers.backends.ort_errors import first_line
 from workers.backends.ort_options import CPU, CUDA, OrtOptions, ort_options
 from workers.backends.reshape import to_caller, to_model
 from workers.repository.convert import model_filename
@@ -30,7 +31,6 @@ from workers.repository.pbtxt import TritonConfig
 
 _BFLOAT16: Final = 16
 """TensorProto.BFLOAT16; numpy has no such type, so its arrays travel as uint16."""
-_MAX_ERROR_CHARS: Final = 400
 
 _sessions: weakref.WeakValueDictionary[tuple[object, ...], Any] = weakref.WeakValueDictionary()
 _loading: weakref.WeakValueDictionary[tuple[object, ...], threading.Lock] = weakref.WeakValueDictionary()
@@ -111,7 +111,7 @@ class OnnxInstance:
         try:
             found = self._execute(feed, outputs)
         except Exception as error:  # noqa: BLE001 - the engine's errors share no base class of their own
-            raise ModelFailed(_first_line(error)) from None
+            raise ModelFailed(first_line(error)) from None
         if not self._outputs:
             return found
         return {name: self._to_result(name, array) for name, array in found.items()}
@@ -223,7 +223,7 @@ def _open(path: Path, options: Any, providers: Sequence[Any]) -> Any:
         # Without the fallback a provider that fails is an error here, not a slow model in production.
         session = onnxruntime.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
     except Exception as error:  # noqa: BLE001 - the engine's errors share no base class of their own
-        raise LoadFailed(f"{path.parent.name}/{path.name}: {_first_line(error)}") from None
+        raise LoadFailed(f"{path.parent.name}/{path.name}: {first_line(error)}") from None
     return session
 
 
@@ -288,12 +288,3 @@ def _to_numpy(value: Any) -> Array:
     if array.nbytes:
         ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
     return array
-
-
-def _first_line(error: Exception) -> str:
-    """The engine's message without its number, in one line: callers read it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    text = " ".join(lines) if len(lines) < 4 else lines[0]
-    if text.startswith("[ONNXRuntimeError]"):
-        text = text.split(" : ", 3)[-1]
-    return text if len(text) <= _MAX_ERROR_CHARS else text[: _MAX_ERROR_CHARS - 1] + "…"
