@@ -36,6 +36,7 @@ class HttpProtocol(TurnProtocol):
         super().__init__(config, server_state, doorway)
         self._receiving: Exchange | None = None
         self._silent_bytes = 0
+        self._read_bytes = 0
         self._counted_bytes = 0
         self._unparsed_bytes = 0  # of a body that the parser leaves to us
 
@@ -49,7 +50,8 @@ class HttpProtocol(TurnProtocol):
         if self._unparsed_bytes:
             self._take_unparsed(data)
             return
-        self._silent_bytes += len(data)
+        self._read_bytes = len(data)
+        self._silent_bytes += self._read_bytes
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as e:
@@ -59,7 +61,7 @@ class HttpProtocol(TurnProtocol):
             self.refuse(InvalidInput("the request is not valid HTTP/1.1"))
             return
         if self._silent_bytes > MAX_HEAD_BYTES:
-            self.refuse(TooLarge(f"request line and headers are over {MAX_HEAD_BYTES} bytes"), 431)
+            self.refuse(_HEAD_OVER, 431)
 
     def on_message_begin(self) -> None:
         """A request starts; whose it is shows at the end of its headers."""
@@ -75,8 +77,15 @@ class HttpProtocol(TurnProtocol):
 
     def on_headers_complete(self) -> None:
         """Ours, or Starlette's?"""
+        # Only a large read can bring a head over the limit whole; all others are not worth counting.
+        is_over = (self._silent_bytes > MAX_HEAD_BYTES or self._read_bytes > MAX_HEAD_BYTES) and (
+            _head_bytes(self.url, self.headers) > MAX_HEAD_BYTES
+        )
         self._silent_bytes = 0
         if self.is_deaf:
+            return
+        if is_over:
+            self.refuse(_HEAD_OVER, 431)
             return
         try:
             path = self._infer_path()
@@ -237,6 +246,12 @@ class HttpProtocol(TurnProtocol):
 
 
 _routes: dict[bytes, ModelPath] = {}
+_HEAD_OVER: Final = TooLarge(f"request line and headers are over {MAX_HEAD_BYTES} bytes")
+
+
+def _head_bytes(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
+    """As sent, with the usual spaces: method, version and three line ends are 20 bytes or more."""
+    return 20 + len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _is_chunked(headers: list[tuple[bytes, bytes]]) -> bool:

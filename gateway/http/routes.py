@@ -72,7 +72,7 @@ class Routes:
 
     def model(self, request: Request, path: ModelPath) -> Response:
         """The model routes that only read: they answer as the infer route would, so unready is 503."""
-        target = self._resolve(request, path)
+        target = self.resolve(request, path)
         if path.action == "ready":
             return self._json(request, {"name": path.model, "ready": True})
         if path.action == "config":
@@ -102,7 +102,8 @@ class Routes:
         """405 with `Allow`."""
         return self._error(request, method_refused(request.method, allowed), status=405, allow=allowed)
 
-    def _resolve(self, request: Request, path: ModelPath) -> Target:
+    def resolve(self, request: Request, path: ModelPath) -> Target:
+        """The model that the path names, for who asks. Raises HeadraceError where there is none."""
         found: h.Found = {}
         h.read_headers(request.headers.raw, found)
         principal = self._doorway.identify(h.text(found, h.AUTHORIZATION) if h.AUTHORIZATION in found else None)
@@ -138,6 +139,8 @@ class ModelRoutes:
             raise NotFound(f"there is no path {request.url.path[:256]!r}")
         allowed = "POST" if path.action == "infer" else "GET, HEAD"
         if request.method not in allowed.split(", "):
+            if not path.action:
+                self._routes.resolve(request, path)  # `POST …/m%2Finfer` is no wrong method, but a model m/infer
             response = self._routes.wrong_method(request, allowed)
         else:
             response = self._routes.model(request, path)

@@ -184,6 +184,32 @@ async def test_endless_headers_are_refused(client: RawClient, shape: str) -> Non
     assert await client.is_closed()
 
 
+@pytest.mark.parametrize("path", ["/v2/models/ident_f32/infer", "/v2/health/live"])
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("kind", ["header", "headers", "url"])
+async def test_a_head_over_the_limit_is_refused_however_it_comes(
+    client: RawClient, kind: str, before: int, path: str
+) -> None:
+    headers = {"header": ["h: " + "x" * 66_000], "headers": ["a: b"] * 12_000, "url": []}[kind]
+    url = path + "?" + "u" * 66_000 if kind == "url" else path
+    client.send(http(floats(1)) * before + http(floats(1), *headers, path=url))
+    for _ in range(before):
+        assert (await client.read()).status == 200
+    reply = await client.read()
+    assert reply.status == 431
+    assert "65536" in reply.error
+    assert await client.is_closed()
+
+
+async def test_a_head_just_under_the_limit_is_served(client: RawClient) -> None:
+    assert (await client.ask(http(floats(1), "h: " + "x" * 65_000))).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v2/models/ident_f32%2Finfer", "/v2/models/other%2Finfer"])
+async def test_an_encoded_slash_makes_another_model_that_is_not_there(client: RawClient, path: str) -> None:
+    assert (await client.ask(http(floats(1), path=path))).status == 404
+
+
 async def test_an_http_1_0_caller_is_answered_and_the_connection_ends(client: RawClient) -> None:
     body = floats(1)
     for header in ("", "Connection: keep-alive\r\n"):
