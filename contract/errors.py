@@ -203,12 +203,12 @@ class InternalError(HeadraceError):
 
 
 def all_errors() -> list[type[HeadraceError]]:
-    """Every concrete error class of the tree above, parents before children; a client's refinements are no codes."""
+    """Every error class with a code of its own, parents before children."""
     found: list[type[HeadraceError]] = []
     waiting: list[type[HeadraceError]] = list(HeadraceError.__subclasses__())
     while waiting:
         cls = waiting.pop(0)
-        if cls.__module__ == __name__:
+        if "code" in vars(cls):
             found.append(cls)
         waiting.extend(cls.__subclasses__())
     return found
