@@ -81,6 +81,7 @@ def test_the_first_screen_has_the_story_and_three_requests_with_their_answers() 
     assert [line.split()[1] for line in shown] == ["make", "curl", ".venv/bin/python", ".venv/bin/headrace"]
     assert "`make up`" in "\n".join(first)
     assert first.index("demo: ok") < first.index(shown[1])
+    assert any("downloads about 200 MB" in line for line in first), "why the first `make demo` takes minutes"
     assert any(line.startswith("score") for line in first), "the last answer is still on the first screen"
 
 
