@@ -219,7 +219,8 @@ _BY_CODE = {cls.code: cls for cls in all_errors()}
 
 def from_wire(code: str, message: str) -> HeadraceError:
     """The error that a peer named by `code`; a code from a newer peer becomes an InternalError that shows it."""
-    cls = _BY_CODE.get(code)
+    # One that another module defines is found although that module was imported after this one.
+    cls = _BY_CODE.get(code) or next((c for c in all_errors() if c.code == code), None)
     if cls is None:
         return InternalError(f"{code}: {message}")
     return cls(message)
