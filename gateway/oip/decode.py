@@ -69,8 +69,6 @@ def decode(
             return plain
     if header_length == 0:
         return _raw(body, card)
-    if len(body) <= MAX_EXPLAINED_BYTES:
-        return _thorough(body, header_length, card, max_json_bytes)
     was_collecting = gc.isenabled()
     gc.disable()  # JSON holds no cycles; looking for some again and again takes longer than decoding
     try:
