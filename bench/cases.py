@@ -163,9 +163,12 @@ def _of(cells, stack, concurrency):
 
 
 def _ratio(cells, concurrency, ours, theirs):
-    """Median over rounds of ours / theirs, each pair out of one round."""
+    """Median over rounds of ours / theirs, each pair out of one round.
+
+    A peer that answered nothing within its cell counts with one answer, which makes the ratio a lower bound.
+    """
     pairs = zip(_of(cells, ours, concurrency), _of(cells, theirs, concurrency), strict=True)
-    return _three(_median(a.rate / b.rate for a, b in pairs))
+    return _three(_median(a.rate / max(b.rate, 1 / b.seconds) for a, b in pairs))
 
 
 def _best_ratio(cells, concurrency, peers):
