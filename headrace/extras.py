@@ -12,7 +12,12 @@ EXTRAS: dict[str, dict[str, str]] = {
         "starlette": "starlette",
         "uvicorn": "uvicorn",
     },
-    "worker": {"onnxruntime": "onnxruntime", "psutil": "psutil", "tritonclient": "tritonclient[grpc]"},
+    "worker": {
+        "onnxruntime": "onnxruntime",
+        "google.protobuf": "protobuf",
+        "psutil": "psutil",
+        "tritonclient": "tritonclient[grpc]",
+    },
     "demo": {"tokenizers": "tokenizers"},
 }
 """Module and package by extra; `tests/unit/test_extras.py` holds it to pyproject.toml."""
@@ -20,7 +25,14 @@ EXTRAS: dict[str, dict[str, str]] = {
 
 def missing(extra: str) -> list[str]:
     """Packages of an extra that are not installed."""
-    return [package for module, package in EXTRAS[extra].items() if importlib.util.find_spec(module) is None]
+    return [package for module, package in EXTRAS[extra].items() if not _is_there(module)]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False  # not even the package it lies in
 
 
 def complaint(*extras: str) -> str:

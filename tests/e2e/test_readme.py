@@ -71,7 +71,9 @@ def numbers(text: str) -> list[float]:
 
 def recipe(target: str) -> str:
     """What `make target` runs once environment and models are there."""
-    lines = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}  # of a `make test`
+    command = ["make", "-n", "--no-print-directory", target]
+    lines = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=30, check=True)
     return lines.stdout.splitlines()[-1].strip()
 
 
