@@ -163,17 +163,17 @@ def _of(cells, stack, concurrency):
 
 
 def _ratio(cells, concurrency, ours, theirs):
-    """Median over rounds of ours / theirs, each pair out of one round.
-
-    A peer that answered nothing within its cell counts with one answer, which makes the ratio a lower bound.
-    """
-    pairs = zip(_of(cells, ours, concurrency), _of(cells, theirs, concurrency), strict=True)
-    return _three(_median(a.rate / max(b.rate, 1 / b.seconds) for a, b in pairs))
+    """Median over rounds of ours / theirs, each pair out of one round; None if a peer's cell ended without an answer."""
+    pairs = list(zip(_of(cells, ours, concurrency), _of(cells, theirs, concurrency), strict=True))
+    if not all(b.requests for _, b in pairs):
+        return None
+    return _three(_median(a.rate / b.rate for a, b in pairs))
 
 
 def _best_ratio(cells, concurrency, peers):
     """Ours against the peer that is best by its median."""
-    return min(_ratio(cells, concurrency, "headrace", p) for p in peers)
+    found = (_ratio(cells, concurrency, "headrace", p) for p in peers)
+    return min(r for r in found if r is not None)
 
 
 def _median(values):

@@ -28,6 +28,7 @@ def main():
         sys.exit("bench: the load generator wrk is not installed (Debian and Ubuntu: apt-get install wrk)")
     for name in chosen.cases:
         keys, samples, table = cases.CASES[name](chosen.rounds, chosen.seconds)
+        keys = {k: v for k, v in keys.items() if v is not None}
         print(f"\n== {name}\n{table}\n" + "\n".join(f"{k} = {v}" for k, v in keys.items()), flush=True)
         _save(name, keys, samples, chosen)
 
