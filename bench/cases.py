@@ -163,7 +163,7 @@ def _of(cells, stack, concurrency):
 
 
 def _ratio(cells, concurrency, ours, theirs):
-    """Median over rounds of ours / theirs, each pair out of one round; None if a peer's cell ended without an answer."""
+    """Median over rounds of ours / theirs, each pair out of one round; None if a peer answered nothing in a cell."""
     pairs = list(zip(_of(cells, ours, concurrency), _of(cells, theirs, concurrency), strict=True))
     if not all(b.requests for _, b in pairs):
         return None
