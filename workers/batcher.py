@@ -22,6 +22,7 @@ Source: Triton `DynamicBatching` and `ModelQueuePolicy` in model_config.proto.
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 
 from contract.errors import DeadlineExceeded, HeadraceError, InvalidInput, QueueFull, QueueTimeout
@@ -128,9 +129,10 @@ class Batcher:
         self._remove(found)
         return found
 
-    def hand_back(self) -> list[WorkItem]:
-        """Everything that waits leaves, oldest first: this worker drains."""
-        found = sorted((item for line in self._lines.values() for item in line), key=lambda item: item.arrival)
+    def hand_back(self, keep: Container[object] = ()) -> list[WorkItem]:
+        """Everything that waits leaves, oldest first: this worker drains. Items of a delivery in `keep` stay."""
+        waiting = (item for line in self._lines.values() for item in line)
+        found = sorted((item for item in waiting if item.delivery not in keep), key=lambda item: item.arrival)
         self._remove(found)
         return found
 

@@ -97,6 +97,11 @@ class Desk:
         log.warning("deliveries-lost", num_messages=len(deliveries))
         self._drop([key for key, item in self.open.items() if _hand(item).delivery.is_lost], "its delivery was lost")
 
+    def begun(self) -> set[InHand]:
+        """Messages of which a request runs or has left: handed back, they would bring it to another worker again."""
+        hands = ((_hand(item), item.is_waiting) for item in self.open.values())
+        return {hand for hand, is_waiting in hands if hand.is_begun or not is_waiting}
+
     def hand_back(self, item: WorkItem, after_s: float = 0.0) -> None:
         """Another worker shall have it: its message is not acked."""
         _hand(item).return_after_s = after_s

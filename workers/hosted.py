@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Final
 
 import structlog
@@ -20,7 +20,7 @@ from contract.subjects import ANY_VERSION, LANES, Lane, LaneAddress
 from transport.base import RowWindow, Transport, TransportError
 from workers.backoff import Backoff
 from workers.host import Host
-from workers.inhand import LanePort
+from workers.inhand import InHand, LanePort
 from workers.intake import Intake
 from workers.repository.instances import instance_sources
 from workers.repository.scan import ModelEntry
@@ -112,10 +112,10 @@ class HostedModel:
         lanes = [port.lane for port in ports.values() if port.lane is not None]
         await asyncio.gather(*(lane.stop() for lane in lanes))
 
-    def hand_back(self) -> None:
-        """What has not started goes to other workers."""
+    def hand_back(self, keep: Container[InHand] = ()) -> None:
+        """What has not started goes to other workers, but for the requests of messages in `keep`."""
         for serving in self._serving.values():
-            serving.hand_back()
+            serving.hand_back(keep)
 
     async def finish(self, timeout_s: float) -> bool:
         """Wait until nothing of it is in hand; False if that takes longer."""

@@ -40,19 +40,22 @@ class LanePort:
 class InHand:
     """One delivery, its lane, and how many of its requests have not left."""
 
-    __slots__ = ("delivery", "lane", "num_open", "reply", "return_after_s")
+    __slots__ = ("delivery", "is_begun", "lane", "num_open", "reply", "return_after_s")
 
     def __init__(self, delivery: Delivery, lane: RoomGiver, reply: str, num_open: int = 0) -> None:
         self.delivery = delivery
         self.lane = lane
         self.reply = reply
         self.num_open = num_open
+        self.is_begun = False
+        """One of its requests has left: handed back, the message would bring that one to another worker again."""
         self.return_after_s: float | None = None
         """Set when one of its requests was given up on purpose: the message is handed back instead of acked."""
 
     def leave(self, rows: int, num_requests: int = 1) -> None:
         """`num_requests` requests with `rows` rows are answered, dropped or given up; the last one settles."""
         self.lane.finished(rows)
+        self.is_begun = True
         self.num_open -= num_requests
         assert self.num_open >= 0, "a request left its message twice"
         if self.num_open == 0:

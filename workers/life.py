@@ -241,8 +241,9 @@ class Worker:
         except (TransportError, TimeoutError) as e:
             log.warning("lanes-not-stopped", error=str(e) or "time-out")
         self._suspects.hand_back()
+        begun = self.desk.begun()
         for model in self.models.values():
-            model.hand_back()
+            model.hand_back(begun)
         await asyncio.gather(*(model.finish(until_s - self.desk.now_s()) for model in self.models.values()))
         await asyncio.wait({suspects, *self.desk.fetches}, timeout=max(0.0, until_s - self.desk.now_s()))
         self._end_the_rest()

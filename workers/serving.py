@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Final
 
 import structlog
@@ -27,6 +27,7 @@ from workers.blocks import Block, is_block_model
 from workers.counters import VersionCounters
 from workers.failures import log_failure
 from workers.host import Host
+from workers.inhand import InHand
 from workers.instance import Execution
 from workers.items import Key, Outcome, WorkItem
 from workers.jobs import Job, Jobs, Pace
@@ -224,13 +225,15 @@ class VersionServing:
             log.info("model-moved-to-threads", model=self.config.name, version=self.version, took_us=int(took_s * 1e6))
 
     # -------- leaving
-    def hand_back(self) -> None:
-        """What has not started goes to other workers; a model that runs nothing twice finishes it instead."""
+    def hand_back(self, keep: Container[InHand] = ()) -> None:
+        """What has not started goes to other workers, but for the requests of messages in `keep`, which run here;
+        a model that runs nothing twice finishes everything.
+        """
         if not self.config.may_retry:
             return
         blocks, self._blocks = self._blocks, []
         waiting = [item for block in blocks for item in self._as_items(block, self.version)]
-        for item in [*waiting, *self._batcher.hand_back()]:
+        for item in [*waiting, *self._batcher.hand_back(keep)]:
             self._desk.hand_back(item)
 
     async def close(self) -> None:

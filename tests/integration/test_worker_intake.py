@@ -180,6 +180,26 @@ async def test_a_draining_worker_hands_back_what_has_not_started_and_finishes_wh
         assert first.model().seen == [1.0]
 
 
+async def test_a_draining_worker_runs_the_rest_of_a_message_it_has_begun_so_that_nothing_runs_twice(
+    memory_broker, requester
+) -> None:
+    async with running(memory_broker, entry(double_config(batching=None))) as first:
+        first.model().hold.clear()
+        begun = requester.send("m", [row(1), row(2)])
+        await first.until(first.model().started.is_set)
+        untouched = requester.send("m", [row(3)])
+        await first.until(lambda: len(first.worker.desk.open) == 3)
+        first.worker.stop.set()
+        await first.until(lambda: len(first.worker.desk.open) == 2)
+        async with running(memory_broker, entry(double_config())) as second:
+            (other,) = await requester.all(untouched)
+            assert other.worker == second.worker.name
+            first.model().hold.set()
+            assert {own.worker for own in await requester.all(begun)} == {first.worker.name}
+            assert second.model().seen == [3.0]
+        assert first.model().seen == [1.0, 2.0]
+
+
 async def test_a_draining_worker_says_so_and_answers_no_presence(memory_broker, requester) -> None:
     async with running(memory_broker, entry(double_config())) as w:
         w.model().hold.clear()

@@ -334,6 +334,16 @@ class TestLeaving:
         assert batcher.num_pending == 0
         assert batcher.next_event_s(0.0) is None
 
+    def test_a_draining_worker_keeps_the_rest_of_a_message_it_has_begun(self):
+        batcher = Batcher(make_config(4))
+        begun, other = object(), object()
+        items = [make_item(n) for n in range(4)]
+        for item, delivery in zip(items, (begun, other, begun, other), strict=True):
+            item.delivery = delivery
+        offer_all(batcher, items)
+        assert ids(batcher.hand_back({begun})) == [1, 3]
+        assert taken(batcher) == [0, 2]
+
 
 class TestRagged:
     def test_rows_of_about_the_oldests_length_run_together(self):
