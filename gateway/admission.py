@@ -9,18 +9,19 @@ Invariants: a Ticket is released exactly once; when nothing is open `num_in_flig
 
 from __future__ import annotations
 
-import msgspec
-
 from contract.errors import DeadlineExceeded, Forbidden, HeadraceError, Unavailable
 from contract.principal import Principal
 
 
-class Ticket(msgspec.Struct, eq=False):
+class Ticket:
     """What an accepted request occupies until it ends."""
 
-    admission: Admission
-    held_bytes: int
-    is_released: bool = False
+    __slots__ = ("admission", "held_bytes", "is_released")
+
+    def __init__(self, admission: Admission, held_bytes: int) -> None:
+        self.admission = admission
+        self.held_bytes = held_bytes
+        self.is_released = False
 
     def release(self) -> None:
         """Give back what was taken. A second release is an error of the caller (AssertionError)."""

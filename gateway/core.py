@@ -1,6 +1,6 @@
 """What every front door says to the gateway's core and hears from it: a request, its target, its one end.
 
-Data and protocols only; `dispatch.py` is the core. What is made for every request is a Struct: a quarter of the time.
+Data and protocols only; `dispatch.py` is the core.
 
 Invariants: `done` is called exactly once for every submitted request, whatever happens to the broker, the workers or
 the caller (tests/property/test_exactly_once.py).
@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
-
-import msgspec
+from typing import Final, Protocol
 
 from contract.errors import HeadraceError
 from contract.messages import ParameterValue, TensorHead
 from contract.model_config import ModelCard
 from contract.principal import Principal
+
+NO_PARAMETERS: Final[dict[str, ParameterValue]] = {}
+"""Never written to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +32,88 @@ class Target:
     """Version digits, or empty for whatever the worker's policy serves."""
 
 
-class InferRequest(msgspec.Struct, eq=False):
-    """One decoded and validated request. Its tensors are raw bytes in wire form, in the order of `heads`."""
+class InferRequest:
+    """One decoded and validated request. Its tensors are raw bytes in wire form, in the order of `heads`.
 
-    principal: Principal
-    request_id: str
-    """Ours, unique: answers and logs carry it."""
-    caller_id: str
-    """OIP `id` of the request, echoed in the answer; may be empty."""
-    rows: int
-    heads: tuple[TensorHead, ...]
-    data: list[bytes | memoryview]
-    deadline_s: float
-    """On this process's monotonic clock."""
-    sizes: tuple[int, ...] = ()
-    """Bytes of each tensor where a BYTES tensor is among them, else empty."""
-    priority: int = 0
-    queue_timeout_us: int = 0
-    outputs: tuple[str, ...] = ()
-    parameters: dict[str, ParameterValue] = {}
-    traceparent: str = ""
-    payload_bytes: int = 0
+    Who decodes a body makes it; the door then says whose it is and until when (`ask`).
+    """
+
+    __slots__ = (
+        "caller_id",
+        "data",
+        "deadline_s",
+        "heads",
+        "outputs",
+        "parameters",
+        "payload_bytes",
+        "principal",
+        "priority",
+        "queue_timeout_us",
+        "request_id",
+        "rows",
+        "sizes",
+        "traceparent",
+    )
+
+    def __init__(
+        self,
+        rows: int,
+        heads: tuple[TensorHead, ...],
+        data: list[bytes | memoryview],
+        sizes: tuple[int, ...] = (),
+        payload_bytes: int = 0,
+        caller_id: str = "",
+        priority: int = 0,
+        queue_timeout_us: int = 0,
+        outputs: tuple[str, ...] = (),
+        parameters: dict[str, ParameterValue] = NO_PARAMETERS,
+    ) -> None:
+        """`sizes`: bytes of each tensor where a BYTES tensor is among them, else empty. `caller_id`: OIP `id` of the
+        request, echoed in the answer. `payload_bytes`: of all tensors; 0 has them counted.
+        """
+        self.rows = rows
+        self.heads = heads
+        self.data = data
+        self.sizes = sizes
+        self.payload_bytes = payload_bytes
+        self.caller_id = caller_id
+        self.priority = priority
+        self.queue_timeout_us = queue_timeout_us
+        self.outputs = outputs
+        self.parameters = parameters
+
+    def ask(self, principal: Principal, request_id: str, deadline_s: float, traceparent: str) -> None:
+        """`request_id`: ours and unique, answers and logs carry it. `deadline_s`: on this process's clock."""
+        self.principal = principal
+        self.request_id = request_id
+        self.deadline_s = deadline_s
+        self.traceparent = traceparent
 
 
-class Answer(msgspec.Struct, eq=False):
+class Answer:
     """A model's answer: raw tensors in wire form. The memoryviews are valid as long as the Answer is."""
 
-    model: str
-    version: str
-    heads: tuple[TensorHead, ...]
-    data: list[memoryview]
-    parameters: dict[str, ParameterValue]
-    queue_us: int
-    compute_us: int
-    batch_rows: int
+    __slots__ = ("batch_rows", "compute_us", "data", "heads", "model", "parameters", "queue_us", "version")
+
+    def __init__(
+        self,
+        model: str,
+        version: str,
+        heads: tuple[TensorHead, ...],
+        data: list[memoryview],
+        parameters: dict[str, ParameterValue],
+        queue_us: int,
+        compute_us: int,
+        batch_rows: int,
+    ) -> None:
+        self.model = model
+        self.version = version
+        self.heads = heads
+        self.data = data
+        self.parameters = parameters
+        self.queue_us = queue_us
+        self.compute_us = compute_us
+        self.batch_rows = batch_rows
 
 
 Outcome = Answer | HeadraceError

@@ -13,7 +13,6 @@ from collections.abc import Callable, ValuesView
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import structlog
 
 from contract.errors import Cancelled, DeadlineExceeded, HeadraceError
@@ -30,26 +29,56 @@ BUCKETS_PER_S: Final = 200
 log = structlog.get_logger("gateway.inflight")
 
 
-class Entry(msgspec.Struct, eq=False):
-    """One accepted request: what the doors hold as `Pending`. A Struct because it is made for every request."""
+class Entry:
+    """One accepted request: what the doors hold as `Pending`."""
 
-    table: Inflight
-    id: int
-    lane: LaneQueue
-    request: InferRequest
-    done: Done
-    ticket: Ticket
-    bucket: int
-    body_bytes: int
-    admitted_s: float
-    attempt: int = 0
-    is_open: bool = True
-    is_published: bool = False
-    """Whether a worker may ever have seen it."""
-    is_uploading: bool = False
-    message: Message | None = None
-    """The message it travels in now; None before its publish and while it waits for the broker."""
-    blob: BlobRef | None = None
+    __slots__ = (
+        "admitted_s",
+        "attempt",
+        "blob",
+        "body_bytes",
+        "bucket",
+        "done",
+        "id",
+        "is_open",
+        "is_published",
+        "is_uploading",
+        "lane",
+        "message",
+        "request",
+        "table",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        table: Inflight,
+        number: int,
+        lane: LaneQueue,
+        request: InferRequest,
+        done: Done,
+        ticket: Ticket,
+        bucket: int,
+        body_bytes: int,
+        admitted_s: float,
+    ) -> None:
+        self.table = table
+        self.id = number
+        self.lane = lane
+        self.request = request
+        self.done = done
+        self.ticket = ticket
+        self.bucket = bucket
+        self.body_bytes = body_bytes
+        self.admitted_s = admitted_s
+        self.attempt = 0
+        self.is_open = True
+        self.is_published = False
+        """Whether a worker may ever have seen it."""
+        self.is_uploading = False
+        self.message: Message | None = None
+        """The message it travels in now; None before its publish and while it waits for the broker."""
+        self.blob: BlobRef | None = None
 
     def cancel(self) -> None:
         """See `Pending.cancel`."""

@@ -28,7 +28,7 @@ import structlog
 from contract.deadline import parse_timeout_ms
 from contract.errors import HeadraceError, InternalError, InvalidInput, NotFound, TooLarge
 from contract.subjects import DOOR_QUEUE, INFER_DOOR, DoorAddress, encode_token, parse_infer, tenant_inbox
-from gateway.core import Answer, Core, InferRequest, Outcome
+from gateway.core import Answer, Core, Outcome
 from gateway.failures import log_failure
 from gateway.http import headers as h
 from gateway.http.errors import error_headers
@@ -154,23 +154,9 @@ class NatsDoor:
             max_json_bytes=self._settings.max_json_bytes,
         )
         exchange.caller_id, exchange.form = decoded.caller_id, decoded.form
-        request = InferRequest(
-            principal=principal,
-            request_id=exchange.request_id,
-            caller_id=decoded.caller_id,
-            rows=decoded.rows,
-            heads=decoded.heads,
-            data=decoded.data,
-            deadline_s=exchange.began_s + timeout_ms / 1000,
-            sizes=decoded.sizes,
-            priority=decoded.priority,
-            queue_timeout_us=decoded.queue_timeout_us,
-            outputs=decoded.outputs,
-            parameters=decoded.parameters,
-            traceparent=exchange.traceparent,
-            payload_bytes=decoded.payload_bytes,
-        )
-        self._core.submit(target, request, exchange.done)
+        deadline_s = exchange.began_s + timeout_ms / 1000
+        decoded.ask(principal, exchange.request_id, deadline_s, exchange.traceparent)
+        self._core.submit(target, decoded, exchange.done)
 
     def _drop(self, subject: str, reply: str, reason: str) -> None:
         self.num_unanswerable += 1

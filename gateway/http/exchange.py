@@ -18,7 +18,7 @@ import structlog
 from contract.deadline import parse_timeout_ms
 from contract.errors import HeadraceError, InternalError
 from contract.principal import Principal
-from gateway.core import Answer, InferRequest, Outcome, Pending
+from gateway.core import Answer, Outcome, Pending
 from gateway.failures import log_failure
 from gateway.http import headers as h
 from gateway.http.counters import OK
@@ -122,23 +122,9 @@ class Exchange:
         decoded = decode(self.body, length, target.card, max_json_bytes=doorway.max_json_bytes)
         self.body = b""
         self._caller_id, self._form = decoded.caller_id, decoded.form
-        request = InferRequest(
-            principal,
-            self.request_id,
-            decoded.caller_id,
-            decoded.rows,
-            decoded.heads,
-            decoded.data,
-            self._began_s + timeout_s,
-            decoded.sizes,
-            decoded.priority,
-            decoded.queue_timeout_us,
-            decoded.outputs,
-            decoded.parameters,
-            h.traceparent(found) if h.TRACEPARENT in found else "",
-            decoded.payload_bytes,
-        )
-        pending = doorway.core.submit(target, request, self._done)
+        traceparent = h.traceparent(found) if h.TRACEPARENT in found else ""
+        decoded.ask(principal, self.request_id, self._began_s + timeout_s, traceparent)
+        pending = doorway.core.submit(target, decoded, self._done)
         if not self.response_complete:
             self._pending = pending
 

@@ -20,8 +20,9 @@ import msgspec
 import orjson
 
 from contract.errors import InvalidInput, TooLarge
-from contract.messages import TensorHead
+from contract.messages import ParameterValue, TensorHead
 from contract.model_config import ModelCard
+from gateway.core import NO_PARAMETERS, InferRequest
 from gateway.oip import binary
 from gateway.oip.explain import check_counts, refuse
 from gateway.oip.json_numbers import PACK_ERRORS, pack_checked
@@ -30,7 +31,6 @@ from gateway.oip.plan import Accepted, Plan, plan_of
 from gateway.oip.request import (
     BINARY_FORM,
     JSON_FORM,
-    DecodedRequest,
     InputJson,
     LooseRequestJson,
     OutputForm,
@@ -48,6 +48,31 @@ _decode_loose = msgspec.json.Decoder(LooseRequestJson).decode
 _TOO_DEEP: Final = "the request's JSON is nested too deep"
 _POSITION = re.compile(r"\(byte ([0-9]+)\)\Z")
 _MAX_DIGITS: Final = 4300  # Python's own limit for the digits of a whole number
+
+
+class DecodedRequest(InferRequest):
+    """A request's body, decoded and checked against its model's config."""
+
+    __slots__ = ("form",)
+
+    def __init__(
+        self,
+        rows: int,
+        heads: tuple[TensorHead, ...],
+        data: list[bytes | memoryview],
+        sizes: tuple[int, ...] = (),
+        payload_bytes: int = 0,
+        caller_id: str = "",
+        priority: int = 0,
+        queue_timeout_us: int = 0,
+        outputs: tuple[str, ...] = (),
+        parameters: dict[str, ParameterValue] = NO_PARAMETERS,
+        form: OutputForm = JSON_FORM,
+    ) -> None:
+        super().__init__(
+            rows, heads, data, sizes, payload_bytes, caller_id, priority, queue_timeout_us, outputs, parameters
+        )
+        self.form = form
 
 
 def decode(

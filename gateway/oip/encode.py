@@ -7,7 +7,7 @@ tritonclient's JSON readers take); the body is always complete.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
@@ -20,12 +20,13 @@ MAX_SKELETONS: Final = 1024
 """Looks of JSON responses remembered over all models."""
 
 
-class EncodedAnswer(NamedTuple):
+class EncodedAnswer:
     """A response body in parts; `header_length` is None where it is JSON only."""
 
-    parts: list[bytes | memoryview]
-    num_bytes: int
-    header_length: int | None
+    def __init__(self, parts: list[bytes | memoryview], num_bytes: int, header_length: int | None) -> None:
+        self.parts = parts
+        self.num_bytes = num_bytes
+        self.header_length = header_length
 
 
 def encode(answer: Answer, caller_id: str, form: OutputForm) -> EncodedAnswer:

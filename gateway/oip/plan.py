@@ -6,7 +6,7 @@ A request whose inputs look like ones that were accepted before is accepted by o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from contract.errors import InvalidInput
 from contract.messages import TensorHead
@@ -24,15 +24,18 @@ MAX_ELEMENTS: Final = 2**40
 """Elements of one tensor; far beyond any body, and far below where sizes overflow."""
 
 
-class Accepted(NamedTuple):
+class Accepted:
     """Inputs that fit the model: rows, wire heads, and the function that packs each one's JSON values."""
 
-    rows: int
-    heads: tuple[TensorHead, ...]
-    packs: tuple[Pack, ...]
-    has_bytes: bool
-    num_bytes: int
-    """Of all tensors, where none is BYTES."""
+    def __init__(
+        self, rows: int, heads: tuple[TensorHead, ...], packs: tuple[Pack, ...], has_bytes: bool, num_bytes: int
+    ) -> None:
+        """`num_bytes`: of all tensors, where none is BYTES."""
+        self.rows = rows
+        self.heads = heads
+        self.packs = packs
+        self.has_bytes = has_bytes
+        self.num_bytes = num_bytes
 
 
 class Plan:

@@ -1,4 +1,4 @@
-"""An OIP request as its JSON says it and as the gateway uses it. Data only; decode.py makes the second from the first.
+"""An OIP request as its JSON says it. Data only; decode.py makes of it what the gateway uses.
 
 Unknown JSON fields are ignored, as Triton ignores them; unknown *parameters* reach the model.
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-
-from contract.messages import ParameterValue, TensorHead
 
 
 class InputJson(msgspec.Struct, gc=False):
@@ -65,21 +63,3 @@ class OutputForm(msgspec.Struct, frozen=True):
 
 JSON_FORM: Final = OutputForm()
 BINARY_FORM: Final = OutputForm(is_binary=True)
-
-
-class DecodedRequest(msgspec.Struct, frozen=True):
-    """A request's body, decoded and checked against its model's config."""
-
-    rows: int
-    heads: tuple[TensorHead, ...]
-    data: list[bytes | memoryview]
-    """Raw tensors in the order of `heads`; views of the body where it was binary."""
-    sizes: tuple[int, ...] = ()
-    """Bytes of each tensor where a BYTES tensor is among them, else empty."""
-    payload_bytes: int = 0
-    caller_id: str = ""
-    priority: int = 0
-    queue_timeout_us: int = 0
-    outputs: tuple[str, ...] = ()
-    parameters: dict[str, ParameterValue] = {}
-    form: OutputForm = JSON_FORM

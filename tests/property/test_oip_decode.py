@@ -12,8 +12,7 @@ from contract.errors import HeadraceError, InvalidInput, TooLarge
 from contract.model_config import ModelCard, ModelConfig, TensorSpec
 from contract.tensors import DATATYPES, byte_size
 from gateway.oip.binary import header_length
-from gateway.oip.decode import decode
-from gateway.oip.request import DecodedRequest
+from gateway.oip.decode import DecodedRequest, decode
 
 CARDS = [
     ModelCard(ModelConfig("flat", "python", inputs=(TensorSpec("IN", datatype, (-1,)),)), ()) for datatype in DATATYPES

@@ -34,4 +34,7 @@ def infer_request(
 ) -> InferRequest:
     shapes = tuple(heads) if heads is not None else (TensorHead("x", "FP32", (rows, len(data) // 4 // rows)),)
     until_s = time.monotonic() + 30 if deadline_s is None else deadline_s
-    return InferRequest(principal, "r-1", caller_id, rows, shapes, [data], until_s, **more)
+    traceparent = more.pop("traceparent", "")
+    request = InferRequest(rows, shapes, [data], caller_id=caller_id, **more)
+    request.ask(principal, "r-1", until_s, traceparent)
+    return request
