@@ -181,7 +181,7 @@ class RawClient:
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
             status = int(head[0].split(" ")[1])
-            num_bytes = 0 if is_head or status == 100 else int(headers["content-length"])
+            num_bytes = 0 if is_head or status in (100, 204) else int(headers["content-length"])
             return Reply(status, headers, await self.reader.readexactly(num_bytes))
 
     async def ask(self, raw: bytes) -> Reply:
