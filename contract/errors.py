@@ -20,6 +20,7 @@
     │   ├── PoisonRequest      the request killed its worker more than once
     │   └── ExecutionTimeout   the model did not return within max_execution_s
     ├── Cancelled         499  the caller left or asked to stop
+    ├── NotSupported      501  a part of a protocol that is not here
     └── InternalError     500  a fault of ours
 
 Invariants: every concrete class has a distinct `code`; `from_wire` gives back the class it was made from
@@ -194,6 +195,14 @@ class Cancelled(HeadraceError):
     code = "cancelled"
     http_status = 499
     grpc_status = "CANCELLED"
+
+
+class NotSupported(HeadraceError):
+    """A part of a protocol that does not exist here, or that this process is not set up for; no retry helps."""
+
+    code = "not-supported"
+    http_status = 501
+    grpc_status = "UNIMPLEMENTED"
 
 
 class InternalError(HeadraceError):

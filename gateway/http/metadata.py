@@ -20,7 +20,7 @@ _PLATFORMS: Final = {
 
 def server_metadata() -> dict[str, Any]:
     """Answer of `GET /v2`."""
-    return {"name": "headrace", "version": _own_version(), "extensions": list(EXTENSIONS)}
+    return {"name": "headrace", "version": own_version(), "extensions": list(EXTENSIONS)}
 
 
 def model_metadata(card: ModelCard) -> dict[str, Any]:
@@ -39,7 +39,8 @@ def _tensor(config: ModelConfig, spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "datatype": spec.datatype, "shape": wanted_shape(config, spec)}
 
 
-def _own_version() -> str:
+def own_version() -> str:
+    """Of this distribution."""
     try:
         return version("headrace")
     except PackageNotFoundError:  # run from a checkout that was never installed

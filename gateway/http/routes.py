@@ -19,8 +19,10 @@ from starlette.routing import BaseRoute
 
 from contract.errors import HeadraceError, InternalError, InvalidInput, NotFound, Unavailable
 from gateway.http.doorway import Doorway
+from gateway.http.extensions import absent_routes
 from gateway.http.front import Front
-from gateway.http.metadata import model_metadata, server_metadata
+from gateway.http.metadata import model_metadata, own_version, server_metadata
+from gateway.http.page import HEADERS, index_page
 from gateway.http.routing import RawRoute, allowed_methods
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -32,6 +34,7 @@ def build_app(doorway: Doorway) -> Starlette:
     routes, refusals = Routes(front), Refusals(front)
     app = Starlette(
         routes=[
+            RawRoute("/", routes.index),
             RawRoute("/v2", routes.server),
             RawRoute("/v2/", routes.server),  # as the Open Inference Protocol's own description spells it
             RawRoute("/v2/health/live", routes.live),
@@ -40,6 +43,7 @@ def build_app(doorway: Doorway) -> Starlette:
             *model_routes("/ready", routes.model_ready),
             *model_routes("/config", routes.model_config),
             *model_routes("/infer", routes.infer, "POST"),
+            *absent_routes(),
         ],
         exception_handlers={
             HeadraceError: refusals.refused,
@@ -66,6 +70,10 @@ class Routes:
     def __init__(self, front: Front) -> None:
         self._front = front
         self._doorway = front.doorway
+
+    async def index(self, request: Request) -> Response:
+        """`GET /`."""
+        return self._front.answer(request, index_page(own_version(), str(request.base_url).rstrip("/")), 200, HEADERS)
 
     async def server(self, request: Request) -> Response:
         """`GET /v2`."""

@@ -54,7 +54,6 @@ async def test_model_routes_say_what_is_there(client: RawClient, path: str, stat
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
         "/v2//",
         "/v2/models",
