@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from contract.model_config import ModelCard, ModelStats
+from contract.model_config import GpuStats, ModelCard, ModelStats
 
 ParameterValue = bool | int | float | str
 
@@ -139,6 +139,8 @@ class WorkerBeat(msgspec.Struct):
     models: list[ModelCard] = []
     stats: list[ModelStats] = []
     rss_bytes: int = 0
+    gpus: list[GpuStats] = []
+    """Those of its host, whoever uses them: workers of one host tell the same."""
 
 
 class ControlRequest(msgspec.Struct):

@@ -34,6 +34,7 @@ from contract.messages import Layout
 from contract.model_config import ModelConfig
 from workers.backends.base import InstanceRequest, ModelInstance, RequestResult
 from workers.collate import split, stack
+from workers.counters import ModelRun
 from workers.items import Answer, Buffer, Outcome, WorkItem
 
 MAX_DEATHS: Final = 2
@@ -42,15 +43,14 @@ MAX_DEATHS: Final = 2
 
 @dataclass(slots=True)
 class Execution:
-    """What came of one micro-batch; its times and counts are those of all executions it took."""
+    """What came of one micro-batch; its counts are those of all executions it took."""
 
     outcomes: list[Outcome]
     """One per request, in order."""
     rows_per_execution: list[int] = field(default_factory=list)
     """Rows of every execution, failed ones included."""
-    input_us: int = 0
-    infer_us: int = 0
-    output_us: int = 0
+    runs: list[ModelRun] = field(default_factory=list)
+    """Those executions that gave an answer."""
     num_reloads: int = 0
 
 
@@ -158,9 +158,10 @@ class Executor:
             output_s = self._clock()
             parts = split(outputs, items, self._config)
         end_s = self._clock()
-        execution.input_us += _us(start_s, infer_s)
-        execution.infer_us += _us(infer_s, output_s)
-        execution.output_us += _us(output_s, end_s)
+        num_answered = len(parts) - sum([isinstance(part, HeadraceError) for part in parts])
+        if num_answered:
+            times_us = _us(start_s, infer_s), _us(infer_s, output_s), _us(output_s, end_s)
+            execution.runs.append(ModelRun(rows, num_answered, times_us))
         compute_us = _us(start_s, end_s)
         return [
             part

@@ -24,7 +24,6 @@ from contract.model_config import ModelConfig, ModelStats
 from workers.batcher import Batcher
 from workers.blockrun import BlockRunner
 from workers.blocks import Block, is_block_model
-from workers.counters import VersionCounters
 from workers.failures import log_failure
 from workers.host import Host
 from workers.inhand import InHand
@@ -56,7 +55,7 @@ class VersionServing:
         self.version = version
         self.config = config
         self.seats = list(seats)
-        self.counters = VersionCounters()
+        self.counters = host.desk.counters_of(config.name, version)
         self._host = host
         self._desk = host.desk
         self._as_items = as_items
@@ -180,7 +179,9 @@ class VersionServing:
             outcomes = [InternalError(f"executing model {self.config.name!r} failed in the worker")] * len(job.items)
         else:
             outcomes = outcome.outcomes
-            self.counters.add_execution(outcome, self._desk.clock.now_ms(self._desk.now_s()))
+            now_ms = self._desk.clock.now_ms(self._desk.now_s())
+            for run in outcome.runs:
+                self.counters.add_run(*run, now_ms)
         if not job.seat.revive(self.kick_soon) and job.timer is not None:
             self.kick()  # the instance's next micro-batch starts before this one's answers are packed
         self._settle_job(job, outcomes)
@@ -195,14 +196,10 @@ class VersionServing:
     def _settle(self, item: WorkItem, outcome: Outcome) -> None:
         if not item.settle(outcome):
             return
-        counters = self.counters
-        if not isinstance(outcome, HeadraceError):
-            counters.num_success += 1
-            counters.num_inferences += item.rows
-            counters.queue_us += outcome.queue_us
-        elif not isinstance(outcome, Cancelled):
-            counters.num_failed += 1
+        if isinstance(outcome, HeadraceError):
             log_failure(item, outcome)
+        else:
+            self.counters.add_answer(item.rows, outcome.queue_us)
 
     # -------- tiny models
     def _run_blocks(self) -> None:
