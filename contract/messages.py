@@ -141,6 +141,10 @@ class WorkerBeat(msgspec.Struct):
     rss_bytes: int = 0
     gpus: list[GpuStats] = []
     """Those of its host, whoever uses them: workers of one host tell the same."""
+    unloaded: dict[str, str] = {}
+    """Models that it could load or had loaded, and does not serve; the reason is empty for one never loaded."""
+    control_mode: str = ""
+    """`none`, `poll` or `explicit`: whether it loads and unloads on request."""
 
 
 class ControlRequest(msgspec.Struct):
@@ -149,9 +153,15 @@ class ControlRequest(msgspec.Struct):
     action: str
     """`drain`, `beat`, `load` or `unload`."""
     model: str = ""
+    config: str = ""
+    """With `load`: Triton's JSON form of a config, to be used in place of the model's own."""
+    files: BlobRef | None = None
+    """With `load`: the model's files, as msgpack of {path: bytes}, to be used in place of the model's own."""
 
 
 class ControlReply(msgspec.Struct):
     """A worker's answer: `error` is empty when it did what was asked."""
 
     error: str = ""
+    code: str = ""
+    """Of the error, as in `ResultHead`; empty from a worker of an older minor version."""

@@ -118,8 +118,12 @@ class VersionState(msgspec.Struct, frozen=True):
     """One version of a model on one worker."""
 
     version: str
+    """Empty where the model's config can't be read, so that nobody knows its versions."""
     state: ModelState
     reason: str = ""
+    """Why it is unavailable; of a ready one, why what the repository now holds does not serve instead."""
+    since_unix_ms: int = 0
+    """When it began to load; 0 in every other state."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ the caller (tests/property/test_exactly_once.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -78,8 +78,37 @@ class Pending(Protocol):
         """The caller left. `done` is called with Cancelled at once; a request that has ended is left alone."""
 
 
+class IndexEntry(msgspec.Struct, frozen=True):
+    """One version of a model in the repository's index; version, state and reason are empty for one never loaded."""
+
+    name: str
+    version: str
+    state: str
+    """`LOADING`, `READY`, `UNLOADING` or `UNAVAILABLE`."""
+    reason: str
+
+
+class ModelRepository(Protocol):
+    """What operators ask of the model repository; repository.py has the errors."""
+
+    async def load(
+        self, model: str, *, service: str = "", config: str | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Load it, or load it anew; returns when it serves on every worker."""
+
+    async def unload(self, model: str, *, service: str = "", unload_dependents: bool = False) -> None:
+        """Unload it on every worker."""
+
+    def index(self, *, service: str = "", ready: bool = False) -> list[IndexEntry]:
+        """Every model and version, by name; with `ready` only those that serve."""
+
+
 class Core(Protocol):
     """The gateway behind its doors."""
+
+    @property
+    def repository(self) -> ModelRepository:
+        """Load, unload and the index."""
 
     @property
     def is_ready(self) -> bool:

@@ -33,6 +33,7 @@ from gateway.presence import TICK_S, Presence
 from gateway.receiver import Receiver
 from gateway.recovery import Recovery
 from gateway.registry import Registry
+from gateway.repository import Repository
 from gateway.router import Router
 from gateway.settings import GatewaySettings
 from transport.base import Subscription, Transport, TransportError
@@ -90,6 +91,9 @@ class Dispatch:
         self.receiver = Receiver(self.inflight, self.payloads, monotonic)
         self.recovery = self._make_recovery(limits)
         self.presence = self._make_presence(version)
+        self.repository = Repository(
+            transport, self.registry, self.router, gateway=self.gateway, timeout_s=settings.model_load_timeout_s
+        )
         self._is_draining = False
         self._replies: Subscription | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None

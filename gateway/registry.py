@@ -54,9 +54,7 @@ class Registry:
     def on_worker_beat(self, beat: WorkerBeat, now_s: float) -> None:
         """Take a worker's heartbeat."""
         view = self._workers.get(beat.worker)
-        is_news = (
-            view is None or bool(view.unserved) or view.beat.state != beat.state or view.beat.models != beat.models
-        )
+        is_news = view is None or bool(view.unserved) or _routing_of(view.beat) != _routing_of(beat)
         self._workers[beat.worker] = WorkerView(beat, now_s)
         if is_news:
             self.revision += 1
@@ -123,6 +121,16 @@ class Registry:
         """Models of workers whose heartbeat is overdue: worth asking whether anybody still answers for them."""
         return {
             (view.beat.group, card.config.name)
+    def unloaded(self) -> dict[ModelKey, str]:
+        """Models that live workers know, serve nowhere, and why; the reason is empty for one that was never loaded."""
+        cards, found = self.cards(), dict[ModelKey, str]()
+        for view in self._workers.values():
+            for model, reason in view.beat.unloaded.items():
+                key = (view.beat.group, model)
+                if key not in cards and not found.get(key):
+                    found[key] = reason
+        return found
+
             for view in self._workers.values()
             if now_s - view.seen_s > LATE_AFTER_S
             for card in view.beat.models
@@ -152,9 +160,14 @@ def _merge(offers: list[tuple[WorkerBeat, ModelCard]]) -> ModelCard:
     """One card of several workers': a version is in its best state anywhere, the config is the youngest ready one's."""
     states: dict[str, VersionState] = {}
     for _, card in offers:
+def _routing_of(beat: WorkerBeat) -> tuple[object, ...]:
+    return beat.state, beat.models, beat.unloaded
+
+
         for state in card.versions:
             known = states.get(state.version)
-            if known is None or _RANK[state.state] > _RANK[known.state]:
+            # Of two alike the one with a reason: what one worker could not load must be seen.
+            if known is None or (_RANK[state.state], bool(state.reason)) > (_RANK[known.state], bool(known.reason)):
                 states[state.version] = state
     _, best = max(offers, key=lambda o: (bool(o[1].ready_versions), o[0].started_unix_ms, o[0].worker))
     versions = tuple(states[v] for v in sorted(states, key=_version_order))

@@ -47,6 +47,12 @@ class GatewaySettings(BaseModel):
     max_timeout_ms: int = Field(
         default=600_000, ge=1, le=600_000, description="Longest deadline granted, milliseconds."
     )
+    model_load_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=3600,
+        description="How long a load or unload on request may take on one worker before its caller gets 504, seconds.",
+    )
     max_in_flight: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Accepted and unanswered requests; more are refused with 503."
     )
