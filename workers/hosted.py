@@ -27,6 +27,7 @@ from workers.repository.scan import ModelEntry
 from workers.seats import LoadInstance, Seat
 from workers.serving import VersionServing
 from workers.settings import WorkerSettings
+from workers.text.load import load_encoder
 
 WINDOW_MICRO_BATCHES: Final = 2
 EAGER_SLACK_ROWS: Final = 16
@@ -142,6 +143,10 @@ class HostedModel:
         seats = [Seat(source, load) for source in sources]
         started_s = self._host.desk.now_s()
         outcomes = await asyncio.gather(*(seat.load() for seat in seats), return_exceptions=True)
+        try:
+            encoder = await load_encoder(config, self.entry.model_dir, version)
+        except Exception as e:  # noqa: BLE001 - whatever a tokenizer's file does is this version's reason
+            outcomes.append(e)
         failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if failures:
             reason = str(failures[0]) or type(failures[0]).__name__
@@ -151,7 +156,7 @@ class HostedModel:
             return None
         took_s = round(self._host.desk.now_s() - started_s, 3)
         log.info("model-loaded", model=self.name, version=version, num_instances=len(seats), took_s=took_s)
-        return VersionServing(config, version, seats, self._host, self._intake.as_items)
+        return VersionServing(config, version, seats, self._host, self._intake.as_items, encoder=encoder)
 
     def _set_state(self, version: str, state: ModelState, reason: str = "") -> None:
         self._states[version] = VersionState(version, state, reason)

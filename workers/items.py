@@ -82,6 +82,10 @@ class WorkItem(msgspec.Struct, eq=False):
     """Items with equal keys may be joined. Set by the batcher."""
     rank: int = 0
     """Twice its priority level, plus 1 once a queue time-out moved it behind; lower goes first. Set by the batcher."""
+    num_tokens: int = 0
+    """What its texts became; 0 for a request without text."""
+    num_truncated: int = 0
+    """Its texts that were longer than the model reads."""
     arrival: int = 0
     """Number of its offer, from 1. Set by the batcher."""
     is_waiting: bool = False

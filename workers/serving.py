@@ -31,6 +31,8 @@ from workers.instance import Execution
 from workers.items import Key, Outcome, WorkItem
 from workers.jobs import Job, Jobs, Pace
 from workers.seats import Seat
+from workers.text.encode import TextEncoder
+from workers.text.texts import Texts
 from workers.threads import Failure
 
 INLINE_BUDGET_S: Final = 0.001
@@ -51,6 +53,8 @@ class VersionServing:
         seats: Sequence[Seat],
         host: Host,
         as_items: Callable[[Block, str], list[WorkItem]],
+        *,
+        encoder: TextEncoder | None = None,
     ) -> None:
         self.version = version
         self.config = config
@@ -63,6 +67,7 @@ class VersionServing:
         self._batcher = Batcher(config)
         self._blocks: list[Block] = []
         self._is_ordered = config.dynamic_batching is not None and config.dynamic_batching.preserve_ordering
+        self._texts = None if encoder is None else Texts(encoder, self._settle, is_ordered=self._is_ordered)
         self._is_block_model = is_block_model(config)
         self._block_runner = BlockRunner(config, version, host.desk, self.counters)
         self._jobs = Jobs(is_ordered=self._is_ordered)
@@ -78,7 +83,13 @@ class VersionServing:
         return self._pace.is_tiny and self._is_block_model and not self._batcher.num_pending and self._host.gate.is_open
 
     def offer(self, item: WorkItem) -> None:
-        """Queue it; it is settled later, or at once if the queue refuses it."""
+        """Queue it, its texts tokenised; it is settled later, or at once if the queue refuses it."""
+        if self._texts is None:
+            self._queue(item)
+        else:
+            self._texts.take(item, self._queue)
+
+    def _queue(self, item: WorkItem) -> None:
         error = self._batcher.offer(item, self._desk.now_s())
         if error is not None:
             self._settle(item, error)
@@ -94,7 +105,10 @@ class VersionServing:
 
     def offer_suspect(self, item: WorkItem) -> None:
         """Run it alone, with notes, when nothing else runs."""
-        self._host.suspect(item, self.run_alone)
+        if self._texts is None:
+            self._host.suspect(item, self.run_alone)
+        else:
+            self._texts.take(item, lambda ready: self._host.suspect(ready, self.run_alone))
 
     def forget(self, keys: Collection[Key]) -> None:
         """These have ended by another hand: none of them is started any more."""
@@ -104,7 +118,11 @@ class VersionServing:
     @property
     def is_idle(self) -> bool:
         """Nothing waits, nothing runs."""
-        return not (self._jobs or self._blocks or self._batcher.num_pending)
+        return not (self._jobs or self._blocks or self._batcher.num_pending or self._num_texts)
+
+    @property
+    def _num_texts(self) -> int:
+        return 0 if self._texts is None else self._texts.num_open
 
     def kick_soon(self) -> None:
         """Look for work at the end of this tick, or of the broker's read if it is in one."""
@@ -238,12 +256,14 @@ class VersionServing:
         if self._timer is not None:
             self._timer.cancel()
         self._host.gate.off_open(self.kick_soon)
+        if self._texts is not None:
+            self._texts.close()
         await asyncio.gather(*(seat.close() for seat in self.seats))
 
     def stats(self) -> ModelStats:
         """Counters and this version's gauges."""
         stats = self.counters.to_stats(self.config.name, self.version)
-        stats.num_pending = self._batcher.num_pending
+        stats.num_pending = self._batcher.num_pending + self._num_texts
         stats.num_instances = sum([seat.is_loaded for seat in self.seats])
         stats.num_busy_instances = sum([seat.is_loaded and not seat.is_idle for seat in self.seats])
         return stats
