@@ -16,7 +16,9 @@ from contract.errors import Cancelled, Forbidden, HeadraceError, InvalidInput, T
 from contract.principal import Principal, Role
 from gateway.core import Target
 from gateway.http import headers as h
+from gateway.http.compression import Inflater
 from gateway.http.doorway import Doorway
+from gateway.http.encoded import expanded
 from gateway.http.errors import error_body, error_headers
 
 JSON: Final = "application/json"
@@ -55,7 +57,7 @@ class Front:
         return self.doorway.core.resolve(self.principal(request), self.service(request), model, version)
 
     async def body(self, request: Request) -> bytes:
-        """The whole body, bounded alone and together with all others that are being received.
+        """The whole body as it came, bounded alone and together with all others that are being received.
 
         Raises:
             TooLarge, Unavailable: over a bound.  Cancelled: the caller left.
@@ -77,9 +79,17 @@ class Front:
             doorway.receiving_bytes -= num_bytes
         return b"".join(parts)
 
+    async def plain_body(self, request: Request) -> bytes | bytearray:
+        """The whole body without its `Content-Encoding`. Raises as `body`, and InvalidInput for a bad encoding."""
+        found, body = self._headers(request), await self.body(request)
+        if h.CONTENT_ENCODING not in found:
+            return body
+        inflater = Inflater(h.text(found, h.CONTENT_ENCODING), body, self.doorway.max_request_bytes)
+        return await expanded(self.doorway, inflater, len(body))
+
     async def json_object(self, request: Request) -> dict[str, Any]:
         """A body that is a JSON object, or empty. Raises InvalidInput, and as `body`."""
-        body = await self.body(request)
+        body = await self.plain_body(request)
         if not body.strip():
             return {}
         if len(body) > self.doorway.max_json_bytes:
