@@ -16,7 +16,7 @@ import msgspec
 
 from contract.errors import HeadraceError
 from contract.messages import ParameterValue, TensorHead
-from contract.model_config import ModelCard
+from contract.model_config import ModelCard, ModelStats
 from contract.principal import Principal
 
 
@@ -127,3 +127,9 @@ class Core(Protocol):
 
     def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
         """(group, card) of every model known now."""
+
+    def statistics(self, group: str, model: str, version: str) -> ModelStats:
+        """What workers counted for a version, as they told last; its gauges mean nothing."""
+
+    async def refresh(self) -> None:
+        """Have live workers tell their figures anew: a moment, or a third of a second where one does not answer."""

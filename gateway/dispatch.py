@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from contract.errors import Draining, HeadraceError
-from contract.model_config import ModelCard
+from contract.model_config import ModelCard, ModelStats
 from contract.principal import Principal
 from contract.streams import BrokerLimits, blob_stream
 from gateway.admission import Admission
@@ -198,6 +198,14 @@ class Dispatch:
     def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
         """See `Core.models`."""
         return self.router.models(service)
+
+    def statistics(self, group: str, model: str, version: str) -> ModelStats:
+        """See `Core.statistics`."""
+        return self.registry.ledger.total(group, model, version)
+
+    async def refresh(self) -> None:
+        """See `Core.refresh`."""
+        await self.presence.refresh()
 
     def submit(self, target: Target, request: InferRequest, done: Done) -> Pending:
         """See `Core.submit`."""

@@ -12,6 +12,7 @@ from typing import Final
 from contract.messages import GatewayBeat, WorkerBeat
 from contract.model_config import ModelCard, ModelState, VersionState
 from contract.streams import BEAT_S, DEAD_AFTER_S
+from gateway.ledger import Ledger
 
 MAX_REMEMBERED: Final = 10_000
 """Models kept in memory after their last worker went; the oldest are forgotten first."""
@@ -43,6 +44,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.revision = 0
+        self.ledger = Ledger()
         self._workers: dict[str, WorkerView] = {}
         self._gateways: dict[str, tuple[GatewayBeat, float]] = {}
         self._remembered: dict[ModelKey, ModelCard] = {}
@@ -56,6 +58,7 @@ class Registry:
         view = self._workers.get(beat.worker)
         is_news = view is None or bool(view.unserved) or _routing_of(view.beat) != _routing_of(beat)
         self._workers[beat.worker] = WorkerView(beat, now_s)
+        self.ledger.hear(beat)
         if is_news:
             self.revision += 1
             for card in beat.models:
@@ -82,6 +85,7 @@ class Registry:
         dead = [view.beat for view in self._workers.values() if now_s - view.seen_s > DEAD_AFTER_S]
         for beat in dead:
             del self._workers[beat.worker]
+            self.ledger.bury(beat)
         if dead:
             self.revision += 1
         for name in [n for n, (_, seen_s) in self._gateways.items() if now_s - seen_s > DEAD_AFTER_S]:
@@ -117,10 +121,6 @@ class Registry:
                 del self._remembered[next(iter(self._remembered))]
         return self._cards
 
-    def late(self, now_s: float) -> set[ModelKey]:
-        """Models of workers whose heartbeat is overdue: worth asking whether anybody still answers for them."""
-        return {
-            (view.beat.group, card.config.name)
     def unloaded(self) -> dict[ModelKey, str]:
         """Models that live workers know, serve nowhere, and why; the reason is empty for one that was never loaded."""
         cards, found = self.cards(), dict[ModelKey, str]()
@@ -131,6 +131,10 @@ class Registry:
                     found[key] = reason
         return found
 
+    def late(self, now_s: float) -> set[ModelKey]:
+        """Models of workers whose heartbeat is overdue: worth asking whether anybody still answers for them."""
+        return {
+            (view.beat.group, card.config.name)
             for view in self._workers.values()
             if now_s - view.seen_s > LATE_AFTER_S
             for card in view.beat.models
@@ -156,14 +160,14 @@ class Registry:
         return {key: _merge(found) for key, found in offers.items()}
 
 
-def _merge(offers: list[tuple[WorkerBeat, ModelCard]]) -> ModelCard:
-    """One card of several workers': a version is in its best state anywhere, the config is the youngest ready one's."""
-    states: dict[str, VersionState] = {}
-    for _, card in offers:
 def _routing_of(beat: WorkerBeat) -> tuple[object, ...]:
     return beat.state, beat.models, beat.unloaded
 
 
+def _merge(offers: list[tuple[WorkerBeat, ModelCard]]) -> ModelCard:
+    """One card of several workers': a version is in its best state anywhere, the config is the youngest ready one's."""
+    states: dict[str, VersionState] = {}
+    for _, card in offers:
         for state in card.versions:
             known = states.get(state.version)
             # Of two alike the one with a reason: what one worker could not load must be seen.

@@ -23,6 +23,7 @@ from contract.streams import BEAT_S
 from transport.base import Subscription, Transport, TransportError
 from workers.desk import Desk
 from workers.fences import Fences
+from workers.gpu_watch import GpuWatch
 
 ASK_CANCELS_S: Final = 0.1
 """How long a starting worker collects open cancels before its first pull."""
@@ -60,7 +61,9 @@ class Presence:
         group: str,
         version: str,
         now_s: Callable[[], float],
+        gpus: GpuWatch | None = None,
     ) -> None:
+        self._gpus = gpus or GpuWatch()
         self._transport = transport
         self._fences = fences
         self._subject = subject
@@ -134,6 +137,7 @@ class Presence:
             models=self._subject.cards(),
             stats=self._subject.stats(),
             rss_bytes=self._process.memory_info().rss,
+            gpus=self._gpus.latest,
         )
         try:
             self._transport.publish(subjects.worker_beat_subject(self._group, self._worker), pack(message))
@@ -150,6 +154,11 @@ class Presence:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Beat each second until `stop`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._gpus.run(stop))
+            await self._beat_until(stop)
+
+    async def _beat_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self.tick(self._now_s())
             try:

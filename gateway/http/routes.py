@@ -24,6 +24,7 @@ from gateway.http.front import Front
 from gateway.http.metadata import model_metadata, own_version, server_metadata
 from gateway.http.page import HEADERS, index_page
 from gateway.http.routing import RawRoute, allowed_methods
+from gateway.http.statistics import statistics_routes
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -39,6 +40,7 @@ def build_app(doorway: Doorway) -> Starlette:
             RawRoute("/v2/", routes.server),  # as the Open Inference Protocol's own description spells it
             RawRoute("/v2/health/live", routes.live),
             RawRoute("/v2/health/ready", routes.ready),
+            *statistics_routes(front),
             *model_routes("", routes.model),
             *model_routes("/ready", routes.model_ready),
             *model_routes("/config", routes.model_config),

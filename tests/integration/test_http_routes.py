@@ -15,7 +15,12 @@ async def test_the_server_names_itself_and_only_what_it_has(client: RawClient) -
     assert reply.json == (await client.ask(get("/v2/"))).json
     assert reply.json["name"] == "headrace"
     assert reply.json["version"]
-    assert set(reply.json["extensions"]) == {"binary_tensor_data", "model_configuration", "schedule_policy"}
+    assert set(reply.json["extensions"]) == {
+        "binary_tensor_data",
+        "model_configuration",
+        "schedule_policy",
+        "statistics",
+    }
 
 
 async def test_live_stays_live_where_ready_is_not(core: EchoCore, client: RawClient) -> None:

@@ -78,6 +78,8 @@ class EchoCore:
         self.requests: list[InferRequest] = []
         self.refusal: Exception | None = None
         self.change: Callable[[Answer], Answer] = lambda answer: answer
+        self.stats: dict[tuple[str, str], ModelStats] = {}
+        self.num_refreshed = 0
 
     def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
         if service not in ("", "default"):
@@ -108,7 +110,15 @@ class EchoCore:
         return held
 
     def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
+        if service not in ("", "default"):
+            raise NotFound(f"service {service!r} is not known")
         return [("default", card) for card in CARDS.values()]
+
+    def statistics(self, group: str, model: str, version: str) -> ModelStats:
+        return self.stats.get((model, version), ModelStats(model, version))
+
+    async def refresh(self) -> None:
+        self.num_refreshed += 1
 
     @staticmethod
     def _echo(target: Target, request: InferRequest) -> Answer:
