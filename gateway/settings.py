@@ -68,6 +68,20 @@ class GatewaySettings(BaseModel):
     max_held_bytes: int = Field(
         default=1024 * 1024 * 1024, ge=1024 * 1024, description="Bytes of accepted requests held at once; more is 503."
     )
+    max_async_requests: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Requests with `Prefer: respond-async` that run or have an answer kept; old answers make room.",
+    )
+    max_async_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024,
+        description="Bytes of answers kept for `GET /v1/requests/{id}`; over it the oldest of who holds most go.",
+    )
+    async_keep_s: float = Field(
+        default=600.0, ge=1, le=86_400, description="How long such an answer is kept after it came, seconds."
+    )
     drain_timeout_s: float = Field(
         default=30.0, ge=0, le=600, description="How long a stopping gateway finishes what it accepted, seconds."
     )

@@ -23,16 +23,18 @@ from gateway.http.extensions import absent_routes
 from gateway.http.front import Front
 from gateway.http.metadata import model_metadata, own_version, server_metadata
 from gateway.http.page import HEADERS, index_page
+from gateway.http.requests import LaterRequests
 from gateway.http.routing import RawRoute, allowed_methods
-from gateway.http.statistics import statistics_routes
+from gateway.settings import GatewaySettings
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build_app(doorway: Doorway) -> Starlette:
+def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
     """The app behind the door."""
     front = Front(doorway)
     routes, refusals = Routes(front), Refusals(front)
+    later = LaterRequests(front, settings)
     app = Starlette(
         routes=[
             RawRoute("/", routes.index),
@@ -40,11 +42,12 @@ def build_app(doorway: Doorway) -> Starlette:
             RawRoute("/v2/", routes.server),  # as the Open Inference Protocol's own description spells it
             RawRoute("/v2/health/live", routes.live),
             RawRoute("/v2/health/ready", routes.ready),
-            *statistics_routes(front),
             *model_routes("", routes.model),
             *model_routes("/ready", routes.model_ready),
             *model_routes("/config", routes.model_config),
-            *model_routes("/infer", routes.infer, "POST"),
+            *model_routes("/infer", later.infer, "POST"),  # with a preference; protocol.py answers all others
+            RawRoute("/v1/requests/{id}", later.read),
+            RawRoute("/v1/requests/{id}", later.cancel, methods=["DELETE"]),
             *absent_routes(),
         ],
         exception_handlers={
@@ -105,10 +108,6 @@ class Routes:
     async def model_config(self, request: Request) -> Response:
         """Its config in Triton's form."""
         return self._front.json(request, self._front.resolve(request).card.triton_config)
-
-    async def infer(self, request: Request) -> Response:
-        """Answered before Starlette; here for its path and its methods."""
-        raise NotFound(f"there is no path {request.url.path[:256]!r}")
 
 
 class Refusals:
