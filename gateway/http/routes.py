@@ -25,6 +25,7 @@ from gateway.http.metadata import model_metadata, own_version, server_metadata
 from gateway.http.page import HEADERS, index_page
 from gateway.http.requests import LaterRequests
 from gateway.http.routing import RawRoute, allowed_methods
+from gateway.http.statistics import statistics_routes
 from gateway.settings import GatewaySettings
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -42,6 +43,7 @@ def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
             RawRoute("/v2/", routes.server),  # as the Open Inference Protocol's own description spells it
             RawRoute("/v2/health/live", routes.live),
             RawRoute("/v2/health/ready", routes.ready),
+            *statistics_routes(front),
             *model_routes("", routes.model),
             *model_routes("/ready", routes.model_ready),
             *model_routes("/config", routes.model_config),

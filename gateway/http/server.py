@@ -115,6 +115,7 @@ class HttpDoor:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     async def _metrics(self, _request: Request) -> Response:
+        await self.doorway.core.refresh()
         return Response(self._page.text(), media_type=CONTENT_TYPE)
 
 
