@@ -51,6 +51,10 @@ class Front:
         found = self._headers(request)
         return h.text(found, h.SERVICE) if h.SERVICE in found else ""
 
+    def service_of(self, request: Request, principal: Principal) -> str:
+        """The service that the request names, else its caller's; empty is the configured one."""
+        return self.service(request) or principal.default_service
+
     def resolve(self, request: Request) -> Target:
         """The model that the path names, for who asks. Raises HeadraceError where there is none."""
         model, version = request.path_params["model"], request.path_params.get("version", "")
@@ -87,13 +91,14 @@ class Front:
         inflater = Inflater(h.text(found, h.CONTENT_ENCODING), body, self.doorway.max_request_bytes)
         return await expanded(self.doorway, inflater, len(body))
 
-    async def json_object(self, request: Request) -> dict[str, Any]:
-        """A body that is a JSON object, or empty. Raises InvalidInput, and as `body`."""
+    async def json_object(self, request: Request, max_bytes: int = 0) -> dict[str, Any]:
+        """A body that is a JSON object, or empty, of the door's JSON limit unless told. InvalidInput, and as `body`."""
         body = await self.plain_body(request)
         if not body.strip():
             return {}
-        if len(body) > self.doorway.max_json_bytes:
-            raise _over(len(body), self.doorway.max_json_bytes)
+        max_bytes = max_bytes or self.doorway.max_json_bytes
+        if len(body) > max_bytes:
+            raise _over(len(body), max_bytes)
         try:
             found = orjson.loads(body)
         except ValueError as e:

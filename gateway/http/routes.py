@@ -23,6 +23,7 @@ from gateway.http.extensions import absent_routes
 from gateway.http.front import Front
 from gateway.http.metadata import model_metadata, own_version, server_metadata
 from gateway.http.page import HEADERS, index_page
+from gateway.http.repository import repository_routes
 from gateway.http.requests import LaterRequests
 from gateway.http.routing import RawRoute, allowed_methods
 from gateway.http.statistics import statistics_routes
@@ -48,6 +49,7 @@ def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
             *model_routes("/ready", routes.model_ready),
             *model_routes("/config", routes.model_config),
             *model_routes("/infer", later.infer, "POST"),  # with a preference; protocol.py answers all others
+            *repository_routes(front),
             RawRoute("/v1/requests/{id}", later.read),
             RawRoute("/v1/requests/{id}", later.cancel, methods=["DELETE"]),
             *absent_routes(),

@@ -19,6 +19,7 @@ async def test_the_server_names_itself_and_only_what_it_has(client: RawClient) -
         "binary_tensor_data",
         "model_configuration",
         "schedule_policy",
+        "model_repository",
         "statistics",
     }
 

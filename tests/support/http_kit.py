@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from contract.errors import Cancelled, HeadraceError, ModelNotReady, NotFound, Unauthenticated
@@ -12,7 +12,7 @@ from contract.messages import TensorHead, WorkerBeat
 from contract.model_config import ModelCard, ModelConfig, ModelStats, TensorSpec, VersionState
 from contract.principal import DEFAULT_PRINCIPAL, Principal
 from contract.tensors import DATATYPES
-from gateway.core import Answer, Done, InferRequest, Target
+from gateway.core import Answer, Done, IndexEntry, InferRequest, Target
 from gateway.http.metrics import GatewayNumbers
 from gateway.http.server import HttpDoor
 from gateway.settings import GatewaySettings
@@ -68,11 +68,41 @@ class Held:
             done(outcome)
 
 
+class FakeRepository:
+    """Remembers what was asked of it, and refuses when told."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.refusal: HeadraceError | None = None
+        self.entries = [
+            IndexEntry("ident_f32", "1", "READY", ""),
+            IndexEntry("ident_f32", "2", "UNAVAILABLE", "no such file"),
+            IndexEntry("never", "", "", ""),
+        ]
+
+    async def load(
+        self, model: str, *, service: str = "", config: str | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        self.asked.append(("load", model, service, config, files))
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def unload(self, model: str, *, service: str = "", unload_dependents: bool = False) -> None:
+        self.asked.append(("unload", model, service, unload_dependents))
+        if self.refusal is not None:
+            raise self.refusal
+
+    def index(self, *, service: str = "", ready: bool = False) -> list[IndexEntry]:
+        self.asked.append(("index", service, ready))
+        return [entry for entry in self.entries if entry.state == "READY" or not ready]
+
+
 class EchoCore:
     """Answers each request with its inputs: at once, in the next tick, or when told."""
 
     def __init__(self) -> None:
         self.is_ready = True
+        self.repository = FakeRepository()
         self.is_holding = False
         self.held: list[Held] = []
         self.requests: list[InferRequest] = []
