@@ -63,6 +63,8 @@ class RequestHead(msgspec.Struct, array_like=True):
     """The request's whole body is there instead of in the message."""
     caller_id: str = ""
     """The `id` its body gave it, which the model sees; `request_id` is ours and what logs join on."""
+    classifications: tuple[int, ...] = ()
+    """Beside `outputs`, from format 1.1: so many of its highest classes instead of each row; 0, or empty, for none."""
 
 
 class RequestMessage(msgspec.Struct, array_like=True):

@@ -52,6 +52,8 @@ class InferRequest(msgspec.Struct, eq=False):
     parameters: dict[str, ParameterValue] = {}
     traceparent: str = ""
     payload_bytes: int = 0
+    classifications: tuple[int, ...] = ()
+    """Beside `outputs`; see `RequestHead`."""
 
 
 class Answer(msgspec.Struct, eq=False):

@@ -169,6 +169,7 @@ class NatsDoor:
             parameters=decoded.parameters,
             traceparent=exchange.traceparent,
             payload_bytes=decoded.payload_bytes,
+            classifications=decoded.classifications,
         )
         self._core.submit(target, request, exchange.done)
 

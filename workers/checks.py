@@ -75,8 +75,10 @@ class LayoutChecks:
         self._known[layout] = checked
         return checked
 
-    def check_outputs(self, outputs: Sequence[str]) -> None:
-        """Raises InvalidInput naming a wanted output that the model does not have."""
+    def check_outputs(self, outputs: Sequence[str], classifications: Sequence[int] = ()) -> None:
+        """Raises InvalidInput naming a wanted output that the model does not have, or numbers that fit none."""
+        if classifications and (len(classifications) != len(outputs) or min(classifications) < 0):
+            raise InvalidInput(f"classifications {list(classifications)} for outputs {list(outputs)}")
         for name in outputs:
             if name not in self._outputs:
                 raise InvalidInput(f"output {name!r}: model {self._config.name!r} has {sorted(self._outputs)}")

@@ -33,6 +33,7 @@ from contract.errors import (
 from contract.messages import Layout
 from contract.model_config import ModelConfig
 from workers.backends.base import InstanceRequest, ModelInstance, RequestResult
+from workers.classify import NO_LABELS, Labels, classify
 from workers.collate import split, stack
 from workers.counters import ModelRun
 from workers.items import Answer, Buffer, Outcome, WorkItem
@@ -76,8 +77,11 @@ class Executor:
         instance: ModelInstance,
         reload: Callable[[], ModelInstance],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        labels: Labels = NO_LABELS,
     ) -> None:
         self._config = config
+        self._labels = labels
         self._instance: ModelInstance | None = instance
         self._reload = reload
         self._clock = clock
@@ -157,6 +161,8 @@ class Executor:
             outputs = instance.run(arrays, items[0].outputs or self._output_names)
             output_s = self._clock()
             parts = split(outputs, items, self._config)
+        if items[0].outputs and any(item.classifications for item in items):  # all of them name the same outputs
+            parts = [self._classified(part, item) for part, item in zip(parts, items, strict=True)]
         end_s = self._clock()
         num_answered = len(parts) - sum([isinstance(part, HeadraceError) for part in parts])
         if num_answered:
@@ -169,6 +175,15 @@ class Executor:
             else Answer(part[0], part[1], rows, _us(item.admitted_s, start_s), compute_us)
             for item, part in zip(items, parts, strict=True)
         ]
+
+    def _classified(self, part: Part, item: WorkItem) -> Part:
+        if isinstance(part, HeadraceError) or not item.classifications:
+            return part
+        num_classes = dict(zip(item.outputs, item.classifications, strict=True))
+        try:
+            return classify(*part, num_classes, self._labels, is_batched=self._config.max_batch_size > 0)
+        except HeadraceError as e:
+            return e
 
     def _request(self, item: WorkItem) -> InstanceRequest:
         return InstanceRequest(

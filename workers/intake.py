@@ -177,7 +177,7 @@ class Intake:
         """Raises InvalidInput when the request does not fit the model."""
         views = slice_request(checked, head, data)
         if head.outputs:
-            self._checks.check_outputs(head.outputs)
+            self._checks.check_outputs(head.outputs, head.classifications)
         clock = self._desk.clock
         return WorkItem(
             key=(arrival.message.gateway, head.id),
@@ -193,6 +193,7 @@ class Intake:
             queue_timeout_us=head.queue_timeout_us,
             must_run_alone=arrival.hand.delivery.num_delivered > 1,
             outputs=head.outputs,
+            classifications=head.classifications,
             request_id=head.request_id,
             caller_id=head.caller_id,
             traceparent=head.traceparent,

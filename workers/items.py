@@ -67,6 +67,8 @@ class WorkItem(msgspec.Struct, eq=False):
     """A redelivered request: it shares no execution with others."""
     outputs: tuple[str, ...] = ()
     """Wanted outputs; empty wants all."""
+    classifications: tuple[int, ...] = ()
+    """Beside `outputs`: how many of its best classes are wanted instead of each row, 0 for the row itself."""
     request_id: str = ""
     """The gateway's, which its caller sees as `x-request-id`: logs join on it."""
     caller_id: str = ""

@@ -161,6 +161,7 @@ class Exchange:
             decoded.parameters,
             h.traceparent(found) if h.TRACEPARENT in found else "",
             decoded.payload_bytes,
+            decoded.classifications,
         )
         pending = doorway.core.submit(target, request, self._done)
         if not self.response_complete:

@@ -9,7 +9,14 @@ from contract.model_config import ModelCard, ModelConfig, TensorSpec
 from contract.text import TEXT_INPUT, takes_text
 from gateway.oip.plan import wanted_shape
 
-EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
+EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "statistics",
+)
 """Only what exists here; names as Triton spells them."""
 _PLATFORMS: Final = {
     "onnxruntime": "onnxruntime_onnx",

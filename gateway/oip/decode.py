@@ -92,9 +92,10 @@ def _thorough(
     data = _tensors(request.inputs, accepted, section, is_loose=isinstance(request, LooseRequestJson))
     settings = read_parameters(request.parameters, card.config) if request.parameters else NO_SETTINGS
     outputs: tuple[str, ...] = ()
+    classifications: tuple[int, ...] = ()
     form = OutputForm(is_binary=True) if settings.is_binary else JSON_FORM
     if request.outputs:
-        outputs, form = read_outputs(request.outputs, plan, is_binary=settings.is_binary)
+        outputs, form, classifications = read_outputs(request.outputs, plan, is_binary=settings.is_binary)
     sizes = [len(part) for part in data]
     return DecodedRequest(
         accepted.rows,
@@ -108,6 +109,7 @@ def _thorough(
         outputs,
         settings.others,
         form,
+        classifications,
     )
 
 

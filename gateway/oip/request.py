@@ -83,3 +83,5 @@ class DecodedRequest(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] = ()
     parameters: dict[str, ParameterValue] = {}
     form: OutputForm = JSON_FORM
+    classifications: tuple[int, ...] = ()
+    """Beside `outputs`: how many of its best classes are wanted instead of each row, 0 for the row itself."""

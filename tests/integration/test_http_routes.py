@@ -17,6 +17,7 @@ async def test_the_server_names_itself_and_only_what_it_has(client: RawClient) -
     assert reply.json["version"]
     assert set(reply.json["extensions"]) == {
         "binary_tensor_data",
+        "classification",
         "model_configuration",
         "schedule_policy",
         "model_repository",
