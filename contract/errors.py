@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── InvalidInput      400  malformed or impossible input
+    │   └── TextTooLong        a text has more tokens than the model reads, and is not to be cut
     ├── Unauthenticated   401  no key, or a key nobody knows
     ├── Forbidden         403  the key lacks the role or the model
     ├── NotFound          404  unknown model, version or id; also a foreign id
@@ -65,6 +66,12 @@ class InvalidInput(HeadraceError):
     code = "invalid-input"
     http_status = 400
     grpc_status = "INVALID_ARGUMENT"
+
+
+class TextTooLong(InvalidInput):
+    """A text has more tokens than the model reads and its model cuts none; the message names both numbers."""
+
+    code = "text-too-long"
 
 
 class Unauthenticated(HeadraceError):

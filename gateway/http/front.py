@@ -20,6 +20,7 @@ from gateway.http.compression import Inflater
 from gateway.http.doorway import Doorway
 from gateway.http.encoded import expanded
 from gateway.http.errors import error_body, error_headers
+from gateway.openai.errors import is_openai_path, openai_error, openai_headers
 
 JSON: Final = "application/json"
 _SMALL_BYTES: Final = 64 * 1024  # a body up to this size is never refused for what others are sending
@@ -118,12 +119,12 @@ class Front:
     def error(
         self, request: Request, error: HeadraceError, status: int = 0, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """A refusal; `status` 0 is the error's own."""
+        """A refusal; `status` 0 is the error's own. On OpenAI's routes it has OpenAI's form."""
+        body, more = error_body(error), dict(headers or {})
+        if is_openai_path(request.url.path):
+            body, more = openai_error(error, status), {**openai_headers(error), **more}
         return self.answer(
-            request,
-            error_body(error),
-            status or error.http_status,
-            {"content-type": JSON, **error_headers(error), **(headers or {})},
+            request, body, status or error.http_status, {"content-type": JSON, **error_headers(error), **more}
         )
 
     def answer(self, request: Request, body: bytes, status: int, headers: Mapping[str, str]) -> Response:

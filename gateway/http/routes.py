@@ -22,11 +22,13 @@ from gateway.http.doorway import Doorway
 from gateway.http.extensions import absent_routes
 from gateway.http.front import Front
 from gateway.http.metadata import model_metadata, own_version, server_metadata
+from gateway.http.openapi import OpenApi
 from gateway.http.page import HEADERS, index_page
 from gateway.http.repository import repository_routes
 from gateway.http.requests import LaterRequests
 from gateway.http.routing import RawRoute, allowed_methods
 from gateway.http.statistics import statistics_routes
+from gateway.openai.routes import openai_routes
 from gateway.settings import GatewaySettings
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -40,6 +42,7 @@ def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
     app = Starlette(
         routes=[
             RawRoute("/", routes.index),
+            *OpenApi(front).routes(),
             RawRoute("/v2", routes.server),
             RawRoute("/v2/", routes.server),  # as the Open Inference Protocol's own description spells it
             RawRoute("/v2/health/live", routes.live),
@@ -52,6 +55,7 @@ def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
             *repository_routes(front),
             RawRoute("/v1/requests/{id}", later.read),
             RawRoute("/v1/requests/{id}", later.cancel, methods=["DELETE"]),
+            *openai_routes(front),
             *absent_routes(),
         ],
         exception_handlers={

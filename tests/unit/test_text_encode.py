@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contract.errors import InvalidInput
+from contract.errors import InvalidInput, TextTooLong
 from contract.messages import Layout, TensorHead
 from contract.tensors import to_array
 from tests.support.text_kit import encoder, text_model, text_request, word_tokenizer
@@ -78,7 +78,7 @@ def test_a_longer_text_is_cut_and_counted_as_cut(side: str, kept: list[int]) -> 
 def test_a_longer_text_is_refused_by_its_row_where_nothing_is_cut() -> None:
     own = encoder(max_tokens="4", truncation="none")
     assert encoded(own, "a river").num_tokens == 4
-    with pytest.raises(InvalidInput, match="row 1: 5 tokens, model 'm' reads at most 4"):
+    with pytest.raises(TextTooLong, match="row 1: 5 tokens, model 'm' reads at most 4"):
         encoded(own, "a", "a river flows")
 
 

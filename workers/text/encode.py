@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from contract.errors import InvalidInput
+from contract.errors import InvalidInput, TextTooLong
 from contract.messages import Layout
 from contract.tensors import NUMPY_TYPES, Array, decode_elements, from_array
 from contract.text import IDS, MASK, TEXT_INPUT
@@ -72,7 +72,8 @@ class TextEncoder:
         """The request with ids in place of `text`; other inputs stay.
 
         Raises:
-            InvalidInput: a text that is not UTF-8, too large or, where nothing is cut, too long; names its row.
+            InvalidInput: a text that is not UTF-8 or too large; names its row.
+            TextTooLong: it has too many tokens, and nothing is cut.
         """
         at = next(i for i, tensor in enumerate(layout.tensors) if tensor.name == TEXT_INPUT)
         texts = read_texts(data[at], layout.tensors[at].shape[0])
@@ -116,7 +117,7 @@ class TextEncoder:
         limit = self.max_tokens
         for row, ids in enumerate(rows):
             if limit is not None and len(ids) > limit:
-                raise InvalidInput(
+                raise TextTooLong(
                     f"input {TEXT_INPUT!r}, row {row}: {len(ids)} tokens, "
                     f"model {self.rules.model!r} reads at most {limit} and cuts no text (truncation: none)"
                 )
