@@ -15,6 +15,9 @@ _LINKS: Final = (
     ("/v2", "what this server is and which protocol extensions it has"),
     ("/v2/health/live", "whether the process answers"),
     ("/v2/health/ready", "whether it can take requests"),
+    ("/v2/models/stats", "what the models have done since they started"),
+    ("/v1/models", "the models that are ready, as OpenAI's clients list them"),
+    ("/openapi.json", "every route, error and example, as OpenAPI 3.1"),
 )
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -28,7 +31,8 @@ pre {{ padding: .75rem; border: 1px solid; overflow-x: auto }}
 dt {{ margin-top: .5rem }}
 </style>
 <h1>Headrace {version}</h1>
-<p>This is a model server. It speaks the Open Inference Protocol, which Triton and KServe clients speak, over HTTP.</p>
+<p>This is a model server. It speaks the Open Inference Protocol, which Triton and KServe clients speak, over HTTP, and
+answers OpenAI's clients under <code>/v1</code>.</p>
 <dl>
 {links}
 </dl>
