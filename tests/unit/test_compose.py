@@ -14,9 +14,6 @@ import pytest
 import yaml
 from compose_spec import PyCompose
 
-from contract.errors import all_errors
-from gateway.http.counters import DoorCounters
-from gateway.http.metrics import GATEWAY_HELP, GatewayNumbers, MetricsPage
 from headrace.broker import reserved_bytes
 from headrace.config.environment import parse_environment
 from headrace.config.resolve import resolve
@@ -87,6 +84,12 @@ def test_what_is_mounted_exists_and_every_secret_is_a_file() -> None:
     assert made in FILE.read_text().partition("x-service")[0], "the comment says how to make it"
     ignored = subprocess.run(["git", "check-ignore", made], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ignored.stdout.strip() == made, "a password must not be committed"
+
+
+@pytest.mark.parametrize("name", ["worker", "worker-gpu"])
+def test_workers_follow_their_repository_and_only_read_it(name: str) -> None:
+    assert settings_of(name).worker.model_control_mode == "poll"
+    assert SERVICES[name]["volumes"] == ["./model_repository:/models:ro"]
 
 
 @pytest.mark.parametrize("name", ["gateway", "worker", "worker-gpu"])
@@ -168,7 +171,7 @@ def test_compose_builds_targets_that_exist() -> None:
 
 
 def test_prometheus_scrapes_the_metrics_port_and_reads_the_rules_that_are_mounted() -> None:
-    config = yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text())
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
     (scrape,) = config["scrape_configs"]
     (found,) = scrape["dns_sd_configs"]
     assert found["names"] == ["gateway"]
@@ -176,18 +179,6 @@ def test_prometheus_scrapes_the_metrics_port_and_reads_the_rules_that_are_mounte
     targets = {source_of(volume)[1] for volume in SERVICES["prometheus"]["volumes"]}
     assert set(config["rule_files"]) <= targets
     assert set(SERVICES["prometheus"]["networks"]) & set(SERVICES["gateway"]["networks"])
-
-
-def test_alerts_name_metrics_and_codes_that_exist() -> None:
-    numbers = GatewayNumbers(counters=dict.fromkeys(GATEWAY_HELP, 1), gauges=dict.fromkeys(GATEWAY_HELP, 1))
-    known = re.findall(r"^# TYPE (\S+)", MetricsPage(DoorCounters(), lambda: numbers).text().decode(), re.MULTILINE)
-    rules = [r for g in yaml.safe_load((ROOT / "deploy/alerts.yml").read_text())["groups"] for r in g["rules"]]
-    assert len(rules) > 5
-    for rule in rules:
-        for name in re.findall(r"\b(?:headrace|nv)_\w+", rule["expr"]):
-            assert re.sub(r"_(sum|count|bucket)$", "", name) in known, rule["alert"]
-        for codes in re.findall(r'code=~"([^"]+)"', rule["expr"]):
-            assert set(codes.split("|")) <= {error.code for error in all_errors()}, rule["alert"]
 
 
 def test_nothing_secret_gets_into_an_image() -> None:
