@@ -1,10 +1,10 @@
-"""Every route but infer, as a Starlette app: health, readiness, metadata, configs, and errors in our form.
+"""The HTTP routes as a Starlette app: health, readiness, metadata, configs, all others by name; errors in our form.
 
 *Ready* means: the broker is connected, this gateway is not draining, and every configured group can be asked. Whether a
 model is ready says its own route; a group without workers does not make the gateway unready, or its first model could
 never be loaded.
 
-A new endpoint is one line in `build_app` and one entry in `openapi.py`.
+A new endpoint is one line in `build_app` and one entry in `operations.py`.
 """
 
 from __future__ import annotations
