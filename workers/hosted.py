@@ -150,9 +150,9 @@ class HostedModel:
         log.info("model-unloaded", model=self.name, version=version)
         self._set_state(version, "UNAVAILABLE", UNLOADED)
 
-    def tell(self, reason: str, versions: Collection[str] = ()) -> None:
-        """Say why what serves is not what the folder holds, or, of `versions` that don't serve, why they don't."""
-        for version in versions or self._serving:
+    def tell(self, reason: str, versions: Collection[str]) -> None:
+        """Say of each version why it does not serve or, where it does, why what its folder holds does not."""
+        for version in versions:
             self._set_state(version, "READY" if version in self._serving else "UNAVAILABLE", reason)
 
     # -------- the end of it

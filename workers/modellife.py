@@ -130,7 +130,7 @@ class ModelLife:
             await self._replace(entry, footprint)
         else:
             hosted.entry = entry
-            hosted.tell("", hosted.serving_versions)
+            hosted.tell("", [v for v in hosted.serving_versions if v not in change.stale])
             await self._reach(hosted, footprint, stale=change.stale, gone=change.gone)
 
     async def _reach(self, hosted: HostedModel, footprint: Footprint, **which: Any) -> None:
@@ -152,8 +152,7 @@ class ModelLife:
             words = "; ".join(f"version {v}: {why}" for v, why in reasons.items())
             old.tell(f"serves as before, the changed model does not load: {words}", serving)
             for version, why in reasons.items():
-                if version not in serving:
-                    old.tell(why, [version])
+                old.tell(why, {version}.difference(serving))
             return
         await new.open(self._announce)
         self.hosted, self.leaving = new, old
