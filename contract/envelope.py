@@ -28,7 +28,7 @@ from contract.messages import (
 )
 
 FORMAT_MAJOR: Final = 1
-FORMAT_MINOR: Final = 0
+FORMAT_MINOR: Final = 1
 
 _PREFIX = struct.Struct("<BBHI")
 PREFIX_BYTES: Final = _PREFIX.size

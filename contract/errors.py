@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── InvalidInput      400  malformed or impossible input
+    │   └── TextTooLong        a text has more tokens than the model reads, and is not to be cut
     ├── Unauthenticated   401  no key, or a key nobody knows
     ├── Forbidden         403  the key lacks the role or the model
     ├── NotFound          404  unknown model, version or id; also a foreign id
@@ -20,6 +21,7 @@
     │   ├── PoisonRequest      the request killed its worker more than once
     │   └── ExecutionTimeout   the model did not return within max_execution_s
     ├── Cancelled         499  the caller left or asked to stop
+    ├── NotSupported      501  a part of a protocol that is not here
     └── InternalError     500  a fault of ours
 
 Invariants: every concrete class has a distinct `code`; `from_wire` gives back the class it was made from
@@ -64,6 +66,12 @@ class InvalidInput(HeadraceError):
     code = "invalid-input"
     http_status = 400
     grpc_status = "INVALID_ARGUMENT"
+
+
+class TextTooLong(InvalidInput):
+    """A text has more tokens than the model reads and its model cuts none; the message names both numbers."""
+
+    code = "text-too-long"
 
 
 class Unauthenticated(HeadraceError):
@@ -194,6 +202,14 @@ class Cancelled(HeadraceError):
     code = "cancelled"
     http_status = 499
     grpc_status = "CANCELLED"
+
+
+class NotSupported(HeadraceError):
+    """A part of a protocol that does not exist here, or that this process is not set up for; no retry helps."""
+
+    code = "not-supported"
+    http_status = 501
+    grpc_status = "UNIMPLEMENTED"
 
 
 class InternalError(HeadraceError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from contract.model_config import ModelCard, ModelStats
+from contract.model_config import GpuStats, ModelCard, ModelStats
 
 ParameterValue = bool | int | float | str
 
@@ -63,6 +63,8 @@ class RequestHead(msgspec.Struct, array_like=True):
     """The request's whole body is there instead of in the message."""
     caller_id: str = ""
     """The `id` its body gave it, which the model sees; `request_id` is ours and what logs join on."""
+    classifications: tuple[int, ...] = ()
+    """Beside `outputs`, from format 1.1: so many of its highest classes instead of each row; 0, or empty, for none."""
 
 
 class RequestMessage(msgspec.Struct, array_like=True):
@@ -139,6 +141,12 @@ class WorkerBeat(msgspec.Struct):
     models: list[ModelCard] = []
     stats: list[ModelStats] = []
     rss_bytes: int = 0
+    gpus: list[GpuStats] = []
+    """Those of its host, whoever uses them: workers of one host tell the same."""
+    unloaded: dict[str, str] = {}
+    """Models that it could load or had loaded, and does not serve; the reason is empty for one never loaded."""
+    control_mode: str = ""
+    """`none`, `poll` or `explicit`: whether it loads and unloads on request."""
 
 
 class ControlRequest(msgspec.Struct):
@@ -147,9 +155,15 @@ class ControlRequest(msgspec.Struct):
     action: str
     """`drain`, `beat`, `load` or `unload`."""
     model: str = ""
+    config: str = ""
+    """With `load`: Triton's JSON form of a config, to be used in place of the model's own."""
+    files: BlobRef | None = None
+    """With `load`: the model's files, as msgpack of {path: bytes}, to be used in place of the model's own."""
 
 
 class ControlReply(msgspec.Struct):
     """A worker's answer: `error` is empty when it did what was asked."""
 
     error: str = ""
+    code: str = ""
+    """Of the error, as in `ResultHead`; empty from a worker of an older minor version."""

@@ -7,12 +7,20 @@ Source: Triton model_config.proto; names and defaults are its own.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 TimeoutAction = Literal["REJECT", "DELAY"]
 ModelState = Literal["LOADING", "READY", "UNLOADING", "UNAVAILABLE"]
+FailureReason = Literal["REJECTED", "CANCELED", "EXPIRED", "BACKEND", "OTHER"]
+"""Triton's four, and EXPIRED for a caller's deadline, which Triton does not have."""
+
+QUEUE_BOUNDS_US: Final = (
+    *(500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000),
+    *(1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000),
+)
+"""Upper bounds of the queue time's buckets: 5 ms is where autoscalers look."""
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
@@ -110,8 +118,12 @@ class VersionState(msgspec.Struct, frozen=True):
     """One version of a model on one worker."""
 
     version: str
+    """Empty where the model's config can't be read, so that nobody knows its versions."""
     state: ModelState
     reason: str = ""
+    """Why it is unavailable; of a ready one, why what the repository now holds does not serve instead."""
+    since_unix_ms: int = 0
+    """When it began to load; 0 in every other state."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -132,7 +144,8 @@ class ModelCard(msgspec.Struct, frozen=True):
 class ModelStats(msgspec.Struct):
     """Counters of one model version on one worker since it started, and its gauges now.
 
-    `num_inferences` counts rows, `num_executions` model runs, as Triton counts them.
+    `num_inferences` counts rows, `num_executions` model runs, as Triton counts them: only what succeeded. The
+    `compute_…_us` too are Triton's: every request is charged the whole time of the execution it shared.
     """
 
     model: str
@@ -152,3 +165,27 @@ class ModelStats(msgspec.Struct):
     num_busy_instances: int = 0
     last_inference_unix_ms: int = 0
     rows_per_execution: dict[int, int] = {}
+    failures: dict[FailureReason, int] = {}
+    """`num_failed` by reason."""
+    failed_us: int = 0
+    """From admission to the end, of all that failed."""
+    batch_us: dict[int, tuple[int, int, int]] = {}
+    """By rows of an execution: microseconds of input, inference and output, each execution once."""
+    queue_buckets: tuple[int, ...] = ()
+    """Requests that succeeded, by queue time: one count per bound of QUEUE_BOUNDS_US and one for longer."""
+    since_unix_ms: int = 0
+    """When these counters began. Unlike values are unlike lives: such counts add up."""
+
+
+class GpuStats(msgspec.Struct, frozen=True):
+    """One GPU as its driver tells it; None where that driver does not."""
+
+    uuid: str
+    utilization: float | None = None
+    """Share of the last moment in which it was busy, 0 to 1."""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    energy_j: float | None = None
+    """Since the driver was loaded."""

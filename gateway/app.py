@@ -113,6 +113,10 @@ async def serve(settings: GatewaySettings, *, on_ready: OnReady | None = None, s
 def numbers(core: Dispatch, transport: HeadedTransport) -> GatewayNumbers:
     """What `/metrics` shows of the core."""
     inflight, outbox = core.inflight, core.outbox
+    open_by_model = dict.fromkeys(core.registry.cards(), 0)
+    for entry in inflight.entries():
+        key = (entry.lane.address.group, entry.lane.address.model)
+        open_by_model[key] = open_by_model.get(key, 0) + 1
     return GatewayNumbers(
         beats=core.registry.workers(),
         counters={
@@ -130,6 +134,7 @@ def numbers(core: Dispatch, transport: HeadedTransport) -> GatewayNumbers:
             "open_requests": len(inflight),
             "ready": float(core.is_ready),
         },
+        open_by_model=open_by_model,
     )
 
 

@@ -189,6 +189,7 @@ def pack_requests(lane: LaneQueue, entries: list[Entry], gateway: str, reply: st
                 entry.attempt,
                 entry.blob,
                 request.caller_id,
+                request.classifications,
             )
         )
         if entry.blob is None:

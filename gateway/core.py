@@ -8,13 +8,13 @@ the caller (tests/property/test_exactly_once.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from contract.errors import HeadraceError
 from contract.messages import ParameterValue, TensorHead
-from contract.model_config import ModelCard
+from contract.model_config import ModelCard, ModelStats
 from contract.principal import Principal
 
 NO_PARAMETERS: Final[dict[str, ParameterValue]] = {}
@@ -40,6 +40,7 @@ class InferRequest:
 
     __slots__ = (
         "caller_id",
+        "classifications",
         "data",
         "deadline_s",
         "heads",
@@ -67,9 +68,11 @@ class InferRequest:
         queue_timeout_us: int = 0,
         outputs: tuple[str, ...] = (),
         parameters: dict[str, ParameterValue] = NO_PARAMETERS,
+        classifications: tuple[int, ...] = (),
     ) -> None:
         """`sizes`: bytes of each tensor where a BYTES tensor is among them, else empty. `caller_id`: OIP `id` of the
         request, echoed in the answer. `payload_bytes`: of all tensors; 0 has them counted.
+        `classifications`: beside `outputs`, see `RequestHead`.
         """
         self.rows = rows
         self.heads = heads
@@ -81,6 +84,7 @@ class InferRequest:
         self.queue_timeout_us = queue_timeout_us
         self.outputs = outputs
         self.parameters = parameters
+        self.classifications = classifications
 
     def ask(self, principal: Principal, request_id: str, deadline_s: float, traceparent: str) -> None:
         """`request_id`: ours and unique, answers and logs carry it. `deadline_s`: on this process's clock."""
@@ -127,8 +131,38 @@ class Pending(Protocol):
         """The caller left. `done` is called with Cancelled at once; a request that has ended is left alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One version of a model in the repository's index; version, state and reason are empty for one never loaded."""
+
+    name: str
+    version: str
+    state: str
+    """`LOADING`, `READY`, `UNLOADING` or `UNAVAILABLE`."""
+    reason: str
+
+
+class ModelRepository(Protocol):
+    """What operators ask of the model repository; repository.py has the errors."""
+
+    async def load(
+        self, model: str, *, service: str = "", config: str | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Load it, or load it anew; returns when it serves on every worker."""
+
+    async def unload(self, model: str, *, service: str = "", unload_dependents: bool = False) -> None:
+        """Unload it on every worker."""
+
+    def index(self, *, service: str = "", ready: bool = False) -> list[IndexEntry]:
+        """Every model and version, by name; with `ready` only those that serve."""
+
+
 class Core(Protocol):
     """The gateway behind its doors."""
+
+    @property
+    def repository(self) -> ModelRepository:
+        """Load, unload and the index."""
 
     @property
     def is_ready(self) -> bool:
@@ -147,3 +181,9 @@ class Core(Protocol):
 
     def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
         """(group, card) of every model known now."""
+
+    def statistics(self, group: str, model: str, version: str) -> ModelStats:
+        """What workers counted for a version, as they told last; its gauges mean nothing."""
+
+    async def refresh(self) -> None:
+        """Have live workers tell their figures anew: a moment, or a third of a second where one does not answer."""

@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from contract.errors import Draining, HeadraceError
-from contract.model_config import ModelCard
+from contract.model_config import ModelCard, ModelStats
 from contract.principal import Principal
 from contract.streams import BrokerLimits, blob_stream
 from gateway.admission import Admission
@@ -33,6 +33,7 @@ from gateway.presence import TICK_S, Presence
 from gateway.receiver import Receiver
 from gateway.recovery import Recovery
 from gateway.registry import Registry
+from gateway.repository import Repository
 from gateway.router import Router
 from gateway.settings import GatewaySettings
 from transport.base import Subscription, Transport, TransportError
@@ -90,6 +91,9 @@ class Dispatch:
         self.receiver = Receiver(self.inflight, self.payloads, monotonic)
         self.recovery = self._make_recovery(limits)
         self.presence = self._make_presence(version)
+        self.repository = Repository(
+            transport, self.registry, self.router, gateway=self.gateway, timeout_s=settings.model_load_timeout_s
+        )
         self._is_draining = False
         self._replies: Subscription | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -194,6 +198,14 @@ class Dispatch:
     def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
         """See `Core.models`."""
         return self.router.models(service)
+
+    def statistics(self, group: str, model: str, version: str) -> ModelStats:
+        """See `Core.statistics`."""
+        return self.registry.ledger.total(group, model, version)
+
+    async def refresh(self) -> None:
+        """See `Core.refresh`."""
+        await self.presence.refresh()
 
     def submit(self, target: Target, request: InferRequest, done: Done) -> Pending:
         """See `Core.submit`."""

@@ -8,6 +8,7 @@ heartbeat; "no responders" from the broker is proof that nobody is connected. Ro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -44,6 +45,11 @@ PROBE_TIMEOUT_S: Final = 0.5
 FORGOTTEN_AFTER_S: Final = DEAD_AFTER_S - 0.5
 """So long without a heartbeat of ours passing the broker (a freeze, a line that swallows), and workers may have dropped
 what we asked for. A little less than they wait: doing work twice is better than losing it."""
+
+REFRESH_S: Final = 0.3
+"""Patience for everybody's figures: a worker whose loop is blocked that long is told with what it said last."""
+MIN_REFRESH_S: Final = 0.1
+"""Between two such questions, however often figures are asked for."""
 
 log = structlog.get_logger("gateway.presence")
 
@@ -92,6 +98,10 @@ class Presence:
         self._probing: dict[ModelKey, asyncio.Task[None]] = {}
         self._late_probe_s: dict[ModelKey, float] = {}
         self._next_beat_s = 0.0
+        self._unheard: set[str] = set()
+        self._all_heard = asyncio.Event()
+        self._refreshing = asyncio.Lock()
+        self._refreshed_s = 0.0
         self._passed_s = monotonic()
         """When one of our heartbeats was last seen to pass the broker."""
 
@@ -127,6 +137,23 @@ class Presence:
         self._beat.num_in_flight = self._num_in_flight()
         self._next_beat_s = self._monotonic() + BEAT_S
         self._send(gateway_beat_subject(self._beat.gateway), pack(self._beat))
+
+    async def refresh(self) -> None:
+        """Ask everybody to beat and wait for each live worker's; one question serves all who wait for the next."""
+        arrived_s = self._monotonic()
+        async with self._refreshing:
+            if self._refreshed_s > arrived_s or not self._transport.is_connected:
+                return
+            await asyncio.sleep(max(0.0, self._refreshed_s + MIN_REFRESH_S - self._monotonic()))
+            self._refreshed_s = self._monotonic()
+            self._unheard = {beat.worker for beat in self._registry.workers()}
+            if not self._unheard:
+                return
+            self._all_heard.clear()
+            self._send(ASK_BEATS, b"")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REFRESH_S):
+                    await self._all_heard.wait()
 
     def tick(self) -> None:
         """Called every TICK_S: beat when due, bury the dead, ask for the silent."""
@@ -195,6 +222,9 @@ class Presence:
             return
         self._registry.on_worker_beat(beat, self._monotonic())
         self._first_beat.set()
+        self._unheard.discard(beat.worker)
+        if not self._unheard:
+            self._all_heard.set()
 
     def _on_gateway_beat(self, _subject: str, _reply: str, payload: bytes) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import Final
 from contract.messages import GatewayBeat, WorkerBeat
 from contract.model_config import ModelCard, ModelState, VersionState
 from contract.streams import BEAT_S, DEAD_AFTER_S
+from gateway.ledger import Ledger
 
 MAX_REMEMBERED: Final = 10_000
 """Models kept in memory after their last worker went; the oldest are forgotten first."""
@@ -43,6 +44,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.revision = 0
+        self.ledger = Ledger()
         self._workers: dict[str, WorkerView] = {}
         self._gateways: dict[str, tuple[GatewayBeat, float]] = {}
         self._remembered: dict[ModelKey, ModelCard] = {}
@@ -54,10 +56,9 @@ class Registry:
     def on_worker_beat(self, beat: WorkerBeat, now_s: float) -> None:
         """Take a worker's heartbeat."""
         view = self._workers.get(beat.worker)
-        is_news = (
-            view is None or bool(view.unserved) or view.beat.state != beat.state or view.beat.models != beat.models
-        )
+        is_news = view is None or bool(view.unserved) or _routing_of(view.beat) != _routing_of(beat)
         self._workers[beat.worker] = WorkerView(beat, now_s)
+        self.ledger.hear(beat)
         if is_news:
             self.revision += 1
             for card in beat.models:
@@ -84,6 +85,7 @@ class Registry:
         dead = [view.beat for view in self._workers.values() if now_s - view.seen_s > DEAD_AFTER_S]
         for beat in dead:
             del self._workers[beat.worker]
+            self.ledger.bury(beat)
         if dead:
             self.revision += 1
         for name in [n for n, (_, seen_s) in self._gateways.items() if now_s - seen_s > DEAD_AFTER_S]:
@@ -119,6 +121,16 @@ class Registry:
                 del self._remembered[next(iter(self._remembered))]
         return self._cards
 
+    def unloaded(self) -> dict[ModelKey, str]:
+        """Models that live workers know, serve nowhere, and why; the reason is empty for one that was never loaded."""
+        cards, found = self.cards(), dict[ModelKey, str]()
+        for view in self._workers.values():
+            for model, reason in view.beat.unloaded.items():
+                key = (view.beat.group, model)
+                if key not in cards and not found.get(key):
+                    found[key] = reason
+        return found
+
     def late(self, now_s: float) -> set[ModelKey]:
         """Models of workers whose heartbeat is overdue: worth asking whether anybody still answers for them."""
         return {
@@ -148,13 +160,18 @@ class Registry:
         return {key: _merge(found) for key, found in offers.items()}
 
 
+def _routing_of(beat: WorkerBeat) -> tuple[object, ...]:
+    return beat.state, beat.models, beat.unloaded
+
+
 def _merge(offers: list[tuple[WorkerBeat, ModelCard]]) -> ModelCard:
     """One card of several workers': a version is in its best state anywhere, the config is the youngest ready one's."""
     states: dict[str, VersionState] = {}
     for _, card in offers:
         for state in card.versions:
             known = states.get(state.version)
-            if known is None or _RANK[state.state] > _RANK[known.state]:
+            # Of two alike the one with a reason: what one worker could not load must be seen.
+            if known is None or (_RANK[state.state], bool(state.reason)) > (_RANK[known.state], bool(known.reason)):
                 states[state.version] = state
     _, best = max(offers, key=lambda o: (bool(o[1].ready_versions), o[0].started_unix_ms, o[0].worker))
     versions = tuple(states[v] for v in sorted(states, key=_version_order))

@@ -55,6 +55,10 @@ class Router:
                     reachable[group, model] = self._registry.cards()[group, model]
         return [(group, reachable[group, model]) for group, model in sorted(reachable)]
 
+    def groups_of(self, service: str, model: str) -> Sequence[str]:
+        """Groups in which the service, or with `""` the default one, looks the model up, in that order."""
+        return self._candidates(self._service(service or self._default_service), model)
+
     def _service(self, name: str) -> ServiceSettings:
         service = self._services.get(name)
         if service is None:

@@ -47,6 +47,12 @@ class GatewaySettings(BaseModel):
     max_timeout_ms: int = Field(
         default=600_000, ge=1, le=600_000, description="Longest deadline granted, milliseconds."
     )
+    model_load_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=3600,
+        description="How long a load or unload on request may take on one worker before its caller gets 504, seconds.",
+    )
     max_in_flight: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Accepted and unanswered requests; more are refused with 503."
     )
@@ -61,6 +67,20 @@ class GatewaySettings(BaseModel):
     )
     max_held_bytes: int = Field(
         default=1024 * 1024 * 1024, ge=1024 * 1024, description="Bytes of accepted requests held at once; more is 503."
+    )
+    max_async_requests: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Requests with `Prefer: respond-async` that run or have an answer kept; old answers make room.",
+    )
+    max_async_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024,
+        description="Bytes of answers kept for `GET /v1/requests/{id}`; over it the oldest of who holds most go.",
+    )
+    async_keep_s: float = Field(
+        default=600.0, ge=1, le=86_400, description="How long such an answer is kept after it came, seconds."
     )
     drain_timeout_s: float = Field(
         default=30.0, ge=0, le=600, description="How long a stopping gateway finishes what it accepted, seconds."

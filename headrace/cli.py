@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -167,6 +167,23 @@ def status(config: ConfigFile = None, sets: Sets = None) -> None:
     from headrace.status import print_status
 
     _run(print_status, config, sets)
+
+
+@app.command()
+def health(
+    role: Annotated[Literal["gateway", "worker"], typer.Argument(help="Whose health: that of this host's.")],
+    config: ConfigFile = None,
+    sets: Sets = None,
+) -> None:
+    """Exit with 0 if this host's gateway or workers serve: for health checks of containers."""
+    import asyncio
+
+    from headrace.health import gateway_health, worker_health
+
+    look = gateway_health if role == "gateway" else worker_health
+    is_healthy, text = asyncio.run(look(_load(config, sets, {}).settings))
+    typer.echo(text)
+    raise typer.Exit(0 if is_healthy else 1)
 
 
 @app.command()

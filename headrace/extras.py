@@ -16,6 +16,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "onnxruntime": "onnxruntime",
         "google.protobuf": "protobuf",
         "psutil": "psutil",
+        "tokenizers": "tokenizers",
         "tritonclient": "tritonclient[grpc]",
     },
     "demo": {"tokenizers": "tokenizers"},

@@ -70,22 +70,23 @@ class BlockRunner:
             return False
         ended_s = time.perf_counter()
         timing = Timing(started_unix_us, int((ended_s - started_s) * 1e6), num_requests * rows)
-        queue_us = self._answer(group, result_layout(self._layouts, self._config, shapes), body, timing)
+        waits_us = self._answer(group, result_layout(self._layouts, self._config, shapes), body, timing)
         times_us = (int((ready_s - started_s) * 1e6), int((ran_s - ready_s) * 1e6), int((ended_s - ran_s) * 1e6))
-        self._counters.add_block(timing.batch_rows, num_requests, queue_us, times_us, started_unix_us // 1000)
+        self._counters.add_block(timing.batch_rows, waits_us, times_us, started_unix_us // 1000)
         return True
 
-    def _answer(self, group: Sequence[Block], layout: Layout, body: bytes, timing: Timing) -> int:
-        """Put the results into the outbox; their summed queue time."""
+    def _answer(self, group: Sequence[Block], layout: Layout, body: bytes, timing: Timing) -> list[int]:
+        """Put the results into the outbox; their queue times."""
         outbox, clock, destination_of = self._desk.outbox, self._desk.clock, (self._config.name, self._version)
         started_us, compute_us, batch_rows = timing.started_unix_us, timing.compute_us, timing.batch_rows
         size = len(body) // sum([len(b.heads) for b in group])
-        view, at, total_queue_us = memoryview(body), 0, 0
+        view, at = memoryview(body), 0
+        waits_us: list[int] = []
         for block in group:
             results = []
             for head in block.heads:
                 queue_us = max(0, started_us - head.admitted_unix_us)
-                total_queue_us += queue_us
+                waits_us.append(queue_us)
                 results.append(ResultHead(id=head.id, queue_us=queue_us, compute_us=compute_us, batch_rows=batch_rows))
             end = at + size * len(results)
             run = Run(
@@ -93,4 +94,4 @@ class BlockRunner:
             )
             outbox.put((block.message.reply, *destination_of), run)
             at = end
-        return total_queue_us
+        return waits_us

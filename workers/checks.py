@@ -9,7 +9,7 @@ Invariants: what passes here can be viewed as arrays without an error (tests/uni
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from contract.errors import HeadraceError, InvalidInput
 from contract.messages import Layout, RequestHead, TensorHead
 from contract.model_config import ModelConfig, TensorSpec
 from contract.tensors import DATATYPES, NUMPY_TYPES, byte_size, num_elements
+from contract.text import TEXT_INPUT, has_text, text_specs
 
 MAX_CACHED_LAYOUTS: Final = 1_024
 _LENGTH = struct.Struct("<I")
@@ -74,8 +75,10 @@ class LayoutChecks:
         self._known[layout] = checked
         return checked
 
-    def check_outputs(self, outputs: Sequence[str]) -> None:
-        """Raises InvalidInput naming a wanted output that the model does not have."""
+    def check_outputs(self, outputs: Sequence[str], classifications: Sequence[int] = ()) -> None:
+        """Raises InvalidInput naming a wanted output that the model does not have, or numbers that fit none."""
+        if classifications and (len(classifications) != len(outputs) or min(classifications) < 0):
+            raise InvalidInput(f"classifications {list(classifications)} for outputs {list(outputs)}")
         for name in outputs:
             if name not in self._outputs:
                 raise InvalidInput(f"output {name!r}: model {self._config.name!r} has {sorted(self._outputs)}")
@@ -84,10 +87,15 @@ class LayoutChecks:
         names = [t.name for t in layout.tensors]
         if len(set(names)) != len(names):
             raise InvalidInput(f"inputs {names}: one is given twice")
-        missing = self._needed.difference(names)
+        specs, needed = self._specs, self._needed
+        if has_text(self._config, layout.tensors):
+            text = next(t for t in layout.tensors if t.name == TEXT_INPUT)
+            specs = {spec.name: spec for spec in text_specs(self._config, len(text.shape))}
+            needed = frozenset(spec.name for spec in specs.values() if not spec.is_optional)
+        missing = needed.difference(names)
         if missing:
             raise InvalidInput(f"inputs {sorted(missing)} of model {self._config.name!r} are missing")
-        rows = {self._check_tensor(t) for t in layout.tensors}
+        rows = {self._check_tensor(t, specs) for t in layout.tensors}
         if len(rows) > 1:
             raise InvalidInput(f"inputs have unlike numbers of rows: {sorted(rows)}")
         sizes = tuple(-1 if size is None else size for size in (byte_size(t.datatype, t.shape) for t in layout.tensors))
@@ -95,11 +103,11 @@ class LayoutChecks:
         columns = () if has_bytes else _columns(layout, sizes)
         return CheckedLayout(layout, rows.pop() if rows else 1, sizes, -1 if has_bytes else sum(sizes), columns=columns)
 
-    def _check_tensor(self, tensor: TensorHead) -> int:
+    def _check_tensor(self, tensor: TensorHead, specs: Mapping[str, TensorSpec]) -> int:
         """Rows of the tensor, 1 without batching."""
-        spec = self._specs.get(tensor.name)
+        spec = specs.get(tensor.name)
         if spec is None:
-            raise InvalidInput(f"input {tensor.name!r}: model {self._config.name!r} has {sorted(self._specs)}")
+            raise InvalidInput(f"input {tensor.name!r}: model {self._config.name!r} has {sorted(specs)}")
         if tensor.datatype != spec.datatype or tensor.datatype not in DATATYPES:
             raise InvalidInput(f"input {tensor.name!r}: datatype {tensor.datatype}, the model wants {spec.datatype}")
         shape = tensor.shape

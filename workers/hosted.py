@@ -1,39 +1,38 @@
 """One model on one worker: its versions' loading, its lanes, what is said about it. Executes nothing itself.
 
-    UNAVAILABLE <- LOADING -> READY (lanes open, presence announced) -> UNLOADING (lanes stop, work ends) -> gone
+    UNAVAILABLE <- LOADING -> READY (lanes open, presence announced) -> UNLOADING (lanes stop, work ends) -> UNAVAILABLE
 
-A version that fails to load keeps its reason and hurts no other. Lanes `any` are open while any version is ready; the
-highest ready one runs what names none.
+A version that fails to load keeps its reason and hurts no other; one that is loaded anew serves until its successor is
+ready. Lanes `any` are open while any version is ready; the highest ready one runs what names none. A changed config is
+another HostedModel, made ready beside this one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Collection, Container
 from typing import Final
 
 import structlog
 
 from contract.model_config import ModelCard, ModelConfig, ModelState, ModelStats, VersionState
-from contract.subjects import ANY_VERSION, LANES, Lane, LaneAddress
-from transport.base import RowWindow, Transport, TransportError
-from workers.backoff import Backoff
+from contract.subjects import ANY_VERSION
+from transport.base import Transport
 from workers.host import Host
-from workers.inhand import InHand, LanePort
+from workers.inhand import InHand
 from workers.intake import Intake
+from workers.lanes import ModelLanes
 from workers.repository.instances import instance_sources
 from workers.repository.scan import ModelEntry
 from workers.seats import LoadInstance, Seat
 from workers.serving import VersionServing
 from workers.settings import WorkerSettings
+from workers.text.load import load_encoder
 
-WINDOW_MICRO_BATCHES: Final = 2
-EAGER_SLACK_ROWS: Final = 16
-EAGER_ROWS: Final = 1_024
-"""Rows an eager model without `max_queue_size` may have in hand."""
-LANE_BACKOFF_S: Final = 0.2
 FINISH_POLL_S: Final = 0.01
+UNLOADED: Final = "unloaded"
+"""Reason of a version that served; Triton's word, and what tells gateways that nobody will answer what still waits."""
 
 log = structlog.get_logger()
 
@@ -44,30 +43,46 @@ class HostedModel:
     def __init__(self, entry: ModelEntry, transport: Transport, host: Host, settings: WorkerSettings) -> None:
         self.entry = entry
         self.name = entry.name
-        self._transport = transport
         self._host = host
-        self._group = settings.group
+        self._drain_timeout_s = settings.drain_timeout_s
         self._intra_op_threads = instance_threads(settings, entry)
         self._serving: dict[str, VersionServing] = {}
+        self._retiring: list[VersionServing] = []
         self._states: dict[str, VersionState] = {state.version: state for state in entry.unavailable}
         for version in entry.versions:
-            self._states[version] = VersionState(version, "LOADING")
+            self._states[version] = self._state(version, "LOADING")
         if entry.config is None:
-            self._states[""] = VersionState("", "UNAVAILABLE" if entry.reason else "LOADING", entry.reason)
-        self._ports: dict[tuple[str, Lane], LanePort] = {}
-        self._window: RowWindow | None = None
+            self._states[""] = self._state("", "UNAVAILABLE" if entry.reason else "LOADING", entry.reason)
         self._is_leaving = False
-        self._intake = Intake(host.desk, entry.config, self.resolve) if entry.config is not None else None
+        self._intake: Intake | None = None
+        self._lanes: ModelLanes | None = None
+        if entry.config is not None:
+            self._intake = Intake(host.desk, entry.config, self.resolve)
+            self._lanes = ModelLanes(settings.group, entry.config, transport, self._intake.on_delivery)
 
     @property
     def is_idle(self) -> bool:
         """Nothing waits, nothing runs."""
-        return all(serving.is_idle for serving in self._serving.values())
+        return all(serving.is_idle for serving in self._all)
+
+    @property
+    def _all(self) -> list[VersionServing]:
+        return [*self._serving.values(), *self._retiring]
+
+    @property
+    def serving_versions(self) -> tuple[str, ...]:
+        """Loaded ones, highest first."""
+        return tuple(self._serving)
 
     @property
     def may_retry(self) -> bool:
         """Whether a request may run a second time."""
         return self.entry.config is None or self.entry.config.may_retry
+
+    def reason_of(self, version: str) -> str:
+        """Why it does not serve, or not as the folder has it; empty where all is well."""
+        state = self._states.get(version)
+        return state.reason if state is not None else ""
 
     def resolve(self, version: str) -> VersionServing | None:
         """The version that runs a request: the named one, or the highest that is ready."""
@@ -86,53 +101,129 @@ class HostedModel:
     def stats(self) -> list[ModelStats]:
         """Per ready version; the model's lanes are told with the highest."""
         found = [serving.stats() for serving in self._serving.values()]
-        if found:
-            lanes = [port.lane for port in self._ports.values() if port.lane is not None]
-            found[0].num_credits = sum([lane.num_credits for lane in lanes])
-            found[0].num_in_hand = self._window.rows_in_hand if self._window is not None else 0
+        if found and self._lanes is not None:
+            found[0].num_credits = self._lanes.num_credits
+            found[0].num_in_hand = self._lanes.rows_in_hand
         return found
 
-    async def load(self, load: LoadInstance, on_ready: Callable[[], Awaitable[None]]) -> None:
-        """Load every version, highest first; returns when each is ready or has its reason."""
-        for version in self.entry.versions:
-            serving = await self._load_version(version, load)
-            if serving is None or self._is_leaving:
-                continue
-            self._serving[version] = serving
-            self._serving = dict(sorted(self._serving.items(), key=lambda kv: int(kv[0]), reverse=True))
-            self._host.desk.queues.append(serving)
+    # -------- what it serves
+    async def reach(
+        self,
+        load: LoadInstance,
+        on_ready: Callable[[], Awaitable[None]] | None,
+        *,
+        stale: Collection[str] = (),
+        gone: Collection[str] = (),
+    ) -> None:
+        """Come to serve what `entry` wants: its versions, and a fallback for each that fails; then drop the rest.
+
+        `stale` ones are loaded anew. Without `on_ready` no lane opens, until `open`. What is not wanted any more goes
+        when everything wanted is there, what is `gone` from the disk goes in any case.
+        """
+        wanted, keep, num_missing = self.entry.versions, set[str](), len(self.entry.versions)
+        for version in (*wanted, *self.entry.fallbacks):
+            if self._is_leaving or not num_missing:
+                break
+            if version not in self._serving or version in stale:
+                await self._add(version, load, on_ready)
+            if version in self._serving:
+                keep.add(version)
+                num_missing -= 1
+        for version in [v for v in self._serving if v in gone or (v not in keep and not num_missing)]:
+            await self.drop(version)
+        self._forget_states(gone)
+
+    async def open(self, on_ready: Callable[[], Awaitable[None]]) -> None:
+        """Take requests for everything that is loaded."""
+        for version in self._serving:
             await self._open_lanes(version)
             self._set_state(version, "READY")
-            await on_ready()
+        await on_ready()
 
+    async def drop(self, version: str) -> None:
+        """Stop serving it: its lanes stop, what is in hand ends."""
+        self._set_state(version, "UNLOADING")
+        names = (version, ANY_VERSION) if len(self._serving) == 1 else (version,)
+        if self._lanes is not None:
+            await self._lanes.stop(*names)
+        await self._retire(self._serving.pop(version))
+        log.info("model-unloaded", model=self.name, version=version)
+        self._set_state(version, "UNAVAILABLE", UNLOADED)
+
+    def tell(self, reason: str, versions: Collection[str]) -> None:
+        """Say of each version why it does not serve or, where it does, why what its folder holds does not."""
+        for version in versions:
+            self._set_state(version, "READY" if version in self._serving else "UNAVAILABLE", reason)
+
+    # -------- the end of it
     async def stop_lanes(self) -> None:
         """Pull nothing more."""
         self._is_leaving = True
-        ports, self._ports = self._ports, {}
-        lanes = [port.lane for port in ports.values() if port.lane is not None]
-        await asyncio.gather(*(lane.stop() for lane in lanes))
+        if self._lanes is not None:
+            await self._lanes.leave()
 
     def hand_back(self, keep: Container[InHand] = ()) -> None:
         """What has not started goes to other workers, but for the requests of messages in `keep`."""
-        for serving in self._serving.values():
+        for serving in self._all:
             serving.hand_back(keep)
 
     async def finish(self, timeout_s: float) -> bool:
         """Wait until nothing of it is in hand; False if that takes longer."""
-        until_s = self._host.desk.now_s() + timeout_s
-        while not self.is_idle:
-            if self._host.desk.now_s() >= until_s:
-                return False
-            await asyncio.sleep(FINISH_POLL_S)
-        return True
+        return await self._wait_idle(self._all, timeout_s)
 
     async def close(self) -> None:
         """Free the instances."""
         servings, self._serving = self._serving, {}
         for version, serving in servings.items():
             self._states.pop(version, None)
-            self._host.desk.queues.remove(serving)
+            self._discard(serving)
             await serving.close()
+
+    async def _retire(self, serving: VersionServing) -> None:
+        """Let it finish what it has, then free it."""
+        self._retiring.append(serving)
+        if not await self._wait_idle([serving], self._drain_timeout_s):
+            serving.hand_back()
+        self._host.desk.outbox.flush()
+        self._discard(serving)
+        await serving.close()
+        self._retiring.remove(serving)
+
+    def _discard(self, serving: VersionServing) -> None:
+        queues = self._host.desk.queues
+        if serving in queues:
+            queues.remove(serving)
+
+    async def _wait_idle(self, servings: Collection[VersionServing], timeout_s: float) -> bool:
+        until_s = self._host.desk.now_s() + timeout_s
+        while not all(serving.is_idle for serving in servings):
+            if self._host.desk.now_s() >= until_s:
+                return False
+            await asyncio.sleep(FINISH_POLL_S)
+        return True
+
+    # -------- loading
+    async def _add(self, version: str, load: LoadInstance, on_ready: Callable[[], Awaitable[None]] | None) -> None:
+        """Load it; ready, it takes its predecessor's place."""
+        old = self._serving.get(version)
+        if old is None:
+            reason = self.reason_of(version)
+            self._set_state(version, "LOADING", "" if reason == UNLOADED else reason)
+        serving = await self._load_version(version, load)
+        if serving is None:
+            return
+        if self._is_leaving:
+            await serving.close()
+            return
+        self._serving[version] = serving
+        self._serving = dict(sorted(self._serving.items(), key=lambda kv: int(kv[0]), reverse=True))
+        self._host.desk.queues.append(serving)
+        if on_ready is not None:
+            await self._open_lanes(version)
+            self._set_state(version, "READY")
+            await on_ready()
+        if old is not None:
+            await self._retire(old)
 
     async def _load_version(self, version: str, load: LoadInstance) -> VersionServing | None:
         config = self.entry.config
@@ -142,77 +233,41 @@ class HostedModel:
         seats = [Seat(source, load) for source in sources]
         started_s = self._host.desk.now_s()
         outcomes = await asyncio.gather(*(seat.load() for seat in seats), return_exceptions=True)
+        try:
+            encoder = await load_encoder(config, self.entry.model_dir, version)
+        except Exception as e:  # noqa: BLE001 - whatever a tokenizer's file does is this version's reason
+            outcomes.append(e)
         failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if failures:
             reason = str(failures[0]) or type(failures[0]).__name__
             log.error("model-not-loaded", model=self.name, version=version, reason=reason)
-            self._set_state(version, "UNAVAILABLE", reason)
+            self._set_state(version, "READY" if version in self._serving else "UNAVAILABLE", reason)
             await asyncio.gather(*(seat.close() for seat in seats))
             return None
         took_s = round(self._host.desk.now_s() - started_s, 3)
         log.info("model-loaded", model=self.name, version=version, num_instances=len(seats), took_s=took_s)
-        return VersionServing(config, version, seats, self._host, self._intake.as_items)
-
-    def _set_state(self, version: str, state: ModelState, reason: str = "") -> None:
-        self._states[version] = VersionState(version, state, reason)
-        self._host.changed()
+        return VersionServing(config, version, seats, self._host, self._intake.as_items, encoder=encoder)
 
     async def _open_lanes(self, version: str) -> None:
-        for name in (ANY_VERSION, version):
-            for lane in LANES:
-                if (name, lane) not in self._ports:
-                    await self._open_lane(name, lane)
+        assert self._lanes is not None, "a model without a config has no versions to load"
+        await self._lanes.open(ANY_VERSION, version)
 
-    async def _open_lane(self, version: str, lane: Lane) -> None:
-        """Open one lane, for as long as the broker takes to come back."""
-        config, intake = self.entry.config, self._intake
-        assert config is not None
-        assert intake is not None
-        port = self._ports[version, lane] = LanePort()
-        address = LaneAddress(self._group, self.name, version, lane)
-        if self._window is None:
-            self._window = self._transport.row_window(window_rows(config))
-        is_always_open = lane == "hi" or has_queue_limit(config)
-        backoff = Backoff(LANE_BACKOFF_S)
-        while not self._is_leaving:
-            try:
-                opened = await self._transport.open_lane(
-                    address,
-                    self._window,
-                    lambda delivery: intake.on_delivery(delivery, port),
-                    is_always_open=is_always_open,
-                )
-            except TransportError as e:
-                pause_s = backoff.pause_s()
-                log.warning("lane-not-opened", consumer=address.consumer, error=str(e), again_in_s=pause_s)
-                await asyncio.sleep(pause_s)
-            else:
-                port.attach(opened)
-                if self._is_leaving:
-                    await opened.stop()
-                return
+    def _set_state(self, version: str, state: ModelState, reason: str = "") -> None:
+        self._states[version] = self._state(version, state, reason)
+        self._host.changed()
 
+    def _state(self, version: str, state: ModelState, reason: str = "") -> VersionState:
+        desk = self._host.desk
+        since_ms = desk.clock.now_ms(desk.now_s()) if state == "LOADING" else 0
+        return VersionState(version, state, reason, since_ms)
 
-def has_queue_limit(config: ModelConfig) -> bool:
-    """Whether the worker must see every request at once, to refuse those over `max_queue_size`."""
-    batching = config.dynamic_batching
-    if batching is None:
-        return False
-    policies = (batching.default_queue_policy, *batching.priority_queue_policy.values())
-    return any(policy.max_queue_size for policy in policies)
-
-
-def window_rows(config: ModelConfig) -> int:
-    """Rows of a model that a worker has in hand at most: two micro-batches per instance, or an eager model's queue."""
-    slots = max(1, config.max_batch_size) * config.num_instances
-    if not config.is_eager:
-        return WINDOW_MICRO_BATCHES * slots
-    batching = config.dynamic_batching
-    assert batching is not None
-    policies = (batching.default_queue_policy, *batching.priority_queue_policy.values())
-    limit = sum([policy.max_queue_size for policy in policies])
-    # The limit counts requests: each may have as many rows as fit, and one too many must still come, to be refused.
-    return limit * max(1, config.max_batch_size) + slots + EAGER_SLACK_ROWS if limit else EAGER_ROWS
+    def _forget_states(self, gone: Collection[str]) -> None:
+        """Versions that failed and have no folder any more; what is in `gone` served and stays told as unloaded."""
+        known = {*self.entry.versions, *self.entry.fallbacks, *self._serving, *gone}
+        known.update(state.version for state in self.entry.unavailable)
+        for version, state in list(self._states.items()):
+            if version not in known and state.reason != UNLOADED:
+                del self._states[version]
 
 
 def instance_threads(settings: WorkerSettings, entry: ModelEntry) -> int:

@@ -33,7 +33,9 @@ from contract.errors import (
 from contract.messages import Layout
 from contract.model_config import ModelConfig
 from workers.backends.base import InstanceRequest, ModelInstance, RequestResult
+from workers.classify import NO_LABELS, Labels, classify
 from workers.collate import split, stack
+from workers.counters import ModelRun
 from workers.items import Answer, Buffer, Outcome, WorkItem
 
 MAX_DEATHS: Final = 2
@@ -42,15 +44,14 @@ MAX_DEATHS: Final = 2
 
 @dataclass(slots=True)
 class Execution:
-    """What came of one micro-batch; its times and counts are those of all executions it took."""
+    """What came of one micro-batch; its counts are those of all executions it took."""
 
     outcomes: list[Outcome]
     """One per request, in order."""
     rows_per_execution: list[int] = field(default_factory=list)
     """Rows of every execution, failed ones included."""
-    input_us: int = 0
-    infer_us: int = 0
-    output_us: int = 0
+    runs: list[ModelRun] = field(default_factory=list)
+    """Those executions that gave an answer."""
     num_reloads: int = 0
 
 
@@ -76,8 +77,11 @@ class Executor:
         instance: ModelInstance,
         reload: Callable[[], ModelInstance],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        labels: Labels = NO_LABELS,
     ) -> None:
         self._config = config
+        self._labels = labels
         self._instance: ModelInstance | None = instance
         self._reload = reload
         self._clock = clock
@@ -157,10 +161,13 @@ class Executor:
             outputs = instance.run(arrays, items[0].outputs or self._output_names)
             output_s = self._clock()
             parts = split(outputs, items, self._config)
+        if items[0].outputs and any(item.classifications for item in items):  # all of them name the same outputs
+            parts = [self._classified(part, item) for part, item in zip(parts, items, strict=True)]
         end_s = self._clock()
-        execution.input_us += _us(start_s, infer_s)
-        execution.infer_us += _us(infer_s, output_s)
-        execution.output_us += _us(output_s, end_s)
+        num_answered = len(parts) - sum([isinstance(part, HeadraceError) for part in parts])
+        if num_answered:
+            times_us = _us(start_s, infer_s), _us(infer_s, output_s), _us(output_s, end_s)
+            execution.runs.append(ModelRun(rows, num_answered, times_us))
         compute_us = _us(start_s, end_s)
         return [
             part
@@ -168,6 +175,15 @@ class Executor:
             else Answer(part[0], part[1], rows, _us(item.admitted_s, start_s), compute_us)
             for item, part in zip(items, parts, strict=True)
         ]
+
+    def _classified(self, part: Part, item: WorkItem) -> Part:
+        if isinstance(part, HeadraceError) or not item.classifications:
+            return part
+        num_classes = dict(zip(item.outputs, item.classifications, strict=True))
+        try:
+            return classify(*part, num_classes, self._labels, is_batched=self._config.max_batch_size > 0)
+        except HeadraceError as e:
+            return e
 
     def _request(self, item: WorkItem) -> InstanceRequest:
         return InstanceRequest(

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from contract.envelope import BadEnvelope, unpack
-from contract.errors import HeadraceError, InstanceDied, InvalidInput, Unavailable
+from contract.errors import Cancelled, DeadlineExceeded, HeadraceError, InstanceDied, InvalidInput, Unavailable
 from contract.messages import BlobRef, RequestHead, RequestMessage, ResultHead
 from contract.model_config import ModelConfig
 from contract.streams import DEAD_AFTER_S
@@ -159,17 +159,25 @@ class Intake:
     def _is_unwanted(self, arrival: Arrival, head: RequestHead) -> bool:
         if self._desk.clock.from_wire_ms(head.deadline_unix_ms) <= arrival.now_s:
             self._desk.num_expired += 1
+            self._count(arrival, head, DeadlineExceeded("its deadline passed in the queue"))
             return True
         if self._desk.fences.is_cancelled(arrival.message.gateway, head.id):
             self._desk.num_cancelled += 1
+            self._count(arrival, head, Cancelled("its caller left"))
             return True
         return False
+
+    def _count(self, arrival: Arrival, head: RequestHead, error: HeadraceError) -> None:
+        """A request that never became an item ended."""
+        clock = self._desk.clock
+        times_s = head.admitted_unix_us / 1e6 - clock.offset_s, clock.from_wire_ms(head.deadline_unix_ms)
+        self._desk.count_failure(self._config.name, arrival.version, error, times_s)
 
     def _item(self, arrival: Arrival, head: RequestHead, checked: CheckedLayout, data: memoryview) -> WorkItem:
         """Raises InvalidInput when the request does not fit the model."""
         views = slice_request(checked, head, data)
         if head.outputs:
-            self._checks.check_outputs(head.outputs)
+            self._checks.check_outputs(head.outputs, head.classifications)
         clock = self._desk.clock
         return WorkItem(
             key=(arrival.message.gateway, head.id),
@@ -185,6 +193,7 @@ class Intake:
             queue_timeout_us=head.queue_timeout_us,
             must_run_alone=arrival.hand.delivery.num_delivered > 1,
             outputs=head.outputs,
+            classifications=head.classifications,
             request_id=head.request_id,
             caller_id=head.caller_id,
             traceparent=head.traceparent,
@@ -214,6 +223,7 @@ class Intake:
 
     def _refuse(self, arrival: Arrival, head: RequestHead, error: HeadraceError) -> int:
         """Answer a request that never became an item; the rows it holds until the answer is out."""
+        self._count(arrival, head, error)
         arrival.hand.num_open += 1
         message, rows = arrival.message, max(1, head.rows)
         deadline_s = self._desk.clock.from_wire_ms(head.deadline_unix_ms)

@@ -67,6 +67,8 @@ class WorkItem(msgspec.Struct, eq=False):
     """A redelivered request: it shares no execution with others."""
     outputs: tuple[str, ...] = ()
     """Wanted outputs; empty wants all."""
+    classifications: tuple[int, ...] = ()
+    """Beside `outputs`: how many of its best classes are wanted instead of each row, 0 for the row itself."""
     request_id: str = ""
     """The gateway's, which its caller sees as `x-request-id`: logs join on it."""
     caller_id: str = ""
@@ -82,6 +84,10 @@ class WorkItem(msgspec.Struct, eq=False):
     """Items with equal keys may be joined. Set by the batcher."""
     rank: int = 0
     """Twice its priority level, plus 1 once a queue time-out moved it behind; lower goes first. Set by the batcher."""
+    num_tokens: int = 0
+    """What its texts became; 0 for a request without text."""
+    num_truncated: int = 0
+    """Its texts that were longer than the model reads."""
     arrival: int = 0
     """Number of its offer, from 1. Set by the batcher."""
     is_waiting: bool = False

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
 import structlog
@@ -23,17 +22,20 @@ from contract.streams import BrokerLimits, blob_stream, online_stream, started_s
 from transport.base import Transport, TransportError
 from workers.backends.registry import load_instance
 from workers.backoff import Backoff
+from workers.control import Control
 from workers.desk import Desk
 from workers.fences import Fences
 from workers.gate import Gate
 from workers.host import RunAlone
 from workers.hosted import HostedModel
 from workers.items import WorkItem
+from workers.lifecycle import Lifecycle, ListModels
+from workers.modellife import ReadModel, Surroundings, Survey
 from workers.presence import Presence, package_version
 from workers.replies import Outbox
+from workers.repository.footprint import take_footprint
 from workers.repository.read import model_names, read_model
 from workers.repository.refusal import ConfigRefused
-from workers.repository.scan import ModelEntry
 from workers.seats import LoadInstance
 from workers.settings import WorkerSettings
 from workers.suspects import Suspects
@@ -45,9 +47,6 @@ MAX_BROKER_BACKOFF_S: Final = 5.0
 MAX_STUCK_THREADS: Final = 2
 STUCK_EXIT_CODE: Final = 75
 """EX_TEMPFAIL of sysexits.h: threads hang in models, a new process must take over."""
-
-ListModels = Callable[[Path, Sequence[str]], list[str]]
-ReadModel = Callable[[Path], ModelEntry]
 
 log = structlog.get_logger()
 
@@ -65,28 +64,28 @@ class Worker:
         load: LoadInstance = load_instance,
         names: ListModels = model_names,
         read: ReadModel = read_model,
+        survey: Survey = take_footprint,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.name = name or secrets.token_hex(6)
         self.state = "starting"
         self.inline_below_s = settings.inline_below_us / 1e6
-        self.models: dict[str, HostedModel] = {}
         self.exit_code = 0
         self.stop = stop or asyncio.Event()
         self._transport = transport
-        self._load = load
-        self._names = names
-        self._read = read
         self._fences = Fences()
         self.outbox = Outbox(transport, self.name, now_s, settings.broker.blob_max_bytes)
         self.desk = Desk(transport, self._fences, self.outbox, now_s)
         self.gate = Gate()
         self._suspects = Suspects(transport, self.desk, self.gate, settings.group)
         self.presence = self._make_presence(now_s)
+        self.control_mode: str = settings.model_control_mode
         self._num_stuck = 0
-        self._loading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        around = Surroundings(settings, transport, self, self.presence, load, read, survey, self._persist)
+        self.lifecycle = Lifecycle(around, names, self._spawn)
+        self._control = Control(settings, transport, self.lifecycle, self.stop, self.presence.beat_soon)
         transport.on_lost(self.desk.drop_lost)
         transport.on_reconnect(lambda: self._spawn(self._ensure_streams()))
 
@@ -115,6 +114,7 @@ class Worker:
             for task in (beats, suspects, *self._tasks):
                 task.cancel()
             await asyncio.gather(beats, suspects, *self._tasks, return_exceptions=True)
+            await asyncio.to_thread(self._control.uploads.clear)
         return self.exit_code
 
     # -------- what versions see (host.Host)
@@ -143,88 +143,32 @@ class Worker:
         """Their counters and gauges now."""
         return [stats for model in self.models.values() for stats in model.stats()]
 
+    def unloaded(self) -> dict[str, str]:
+        """Models of the repository that are not served, and why."""
+        return self.lifecycle.unloaded
+
     async def control(self, request: ControlRequest) -> ControlReply:
         """Do what an operator asked."""
-        log.info("control", action=request.action, model=request.model)
-        if request.action in {"drain", "beat"}:
-            if request.action == "drain":
-                self.stop.set()
-            self.presence.beat_soon()
-            return ControlReply()
-        if request.action in {"load", "unload"}:
-            if self.stop.is_set():
-                return ControlReply("the worker is draining")
-            async with self._loading:
-                step = self._load_model if request.action == "load" else self._unload_model
-                return await step(request.model)
-        return ControlReply(f"unknown action {request.action!r}, there are drain, beat, load, unload")
+        return await self._control.answer(request)
 
-    # -------- models
+    @property
+    def models(self) -> dict[str, HostedModel]:
+        """As offered now."""
+        return self.lifecycle.models
+
     async def _start_models(self) -> None:
-        path = self.settings.model_repository
         try:
-            names = await asyncio.to_thread(self._names, path, self.settings.models)
+            await self.lifecycle.prepare()
         except ConfigRefused as e:
             log.error("repository-refused", error=str(e), exit_code=CONFIG_EXIT_CODE)
             self.exit_code = CONFIG_EXIT_CODE
             self.stop.set()
             return
-        for name in names:
-            self.models[name] = self._host(ModelEntry(name, path / name, None, {}))
         await self.presence.ask_cancels()
         self.state = "serving"
         self.presence.beat_soon()
-        for name in names:
-            self._spawn(self._bring_up(name))
-
-    def _host(self, entry: ModelEntry) -> HostedModel:
-        return HostedModel(entry, self._transport, self, self.settings)
-
-    async def _bring_up(self, name: str) -> None:
-        """Read its config, which may ask the model itself, and load it; nobody else waits for that."""
-        entry = await asyncio.to_thread(self._read, self.settings.model_repository / name)
-        for note in entry.notes:
-            log.info("ignored-in-repository", model=name, note=note)
-        model = self.models[name] = self._host(entry)
-        if entry.config is None:
-            log.error("model-not-loaded", model=name, reason=entry.reason)
-        self.presence.beat_soon()
-
-        async def announce() -> None:
-            await self._persist(lambda: self.presence.announce(name), "not-announced")
-
-        await model.load(self._load, announce)
-
-    async def _load_model(self, name: str) -> ControlReply:
-        """Load it, or load it anew: what it served before is drained first."""
-        path = self.settings.model_repository
-        try:
-            await asyncio.to_thread(self._names, path, [name])
-        except ConfigRefused as e:
-            return ControlReply(str(e))
-        if name in self.models:
-            await self._unload_model(name)
-        self.models[name] = self._host(ModelEntry(name, path / name, None, {}))
-        await self._bring_up(name)
-        card = self.models[name].card()
-        if card.ready_versions:
-            return ControlReply()
-        return ControlReply("; ".join(s.reason for s in card.versions if s.reason) or "no version is ready")
-
-    async def _unload_model(self, name: str) -> ControlReply:
-        model = self.models.get(name)
-        if model is None:
-            return ControlReply(f"model {name!r} is not loaded, there are {', '.join(sorted(self.models)) or 'none'}")
-        await self.presence.withdraw(name)
-        await model.stop_lanes()
-        has_finished = await model.finish(self.settings.drain_timeout_s)
-        if not has_finished:
-            model.hand_back()
-        self.outbox.flush()
-        await model.close()
-        self.models.pop(name, None)
-        self.presence.beat_soon()
-        return ControlReply() if has_finished else ControlReply("unloaded; what it did not finish was handed back")
+        self.lifecycle.start()
+        self._spawn(self.lifecycle.poll())
 
     # -------- the end
     async def _drain(self, suspects: asyncio.Task[None]) -> None:
@@ -237,20 +181,24 @@ class Worker:
         try:
             async with asyncio.timeout(timeout_s + 1.0):
                 await self.presence.withdraw_all()
-                await asyncio.gather(*(model.stop_lanes() for model in self.models.values()))
+                await asyncio.gather(*(model.stop_lanes() for model in self._all_models))
         except (TransportError, TimeoutError) as e:
             log.warning("lanes-not-stopped", error=str(e) or "time-out")
         self._suspects.hand_back()
         begun = self.desk.begun()
-        for model in self.models.values():
+        for model in self._all_models:
             model.hand_back(begun)
-        await asyncio.gather(*(model.finish(until_s - self.desk.now_s()) for model in self.models.values()))
+        await asyncio.gather(*(model.finish(until_s - self.desk.now_s()) for model in self._all_models))
         await asyncio.wait({suspects, *self.desk.fetches}, timeout=max(0.0, until_s - self.desk.now_s()))
         self._end_the_rest()
         await self.outbox.drain(max(0.5, until_s - self.desk.now_s()))
         self.presence.beat()
-        await asyncio.gather(*(model.close() for model in self.models.values()))
+        await asyncio.gather(*(model.close() for model in self._all_models))
         log.info("drained")
+
+    @property
+    def _all_models(self) -> list[HostedModel]:
+        return [*self.models.values(), *self.lifecycle.leaving]
 
     def _end_the_rest(self) -> None:
         """What did not finish in time: others run it again, unless it must not run twice."""

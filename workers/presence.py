@@ -23,6 +23,7 @@ from contract.streams import BEAT_S
 from transport.base import Subscription, Transport, TransportError
 from workers.desk import Desk
 from workers.fences import Fences
+from workers.gpu_watch import GpuWatch
 
 ASK_CANCELS_S: Final = 0.1
 """How long a starting worker collects open cancels before its first pull."""
@@ -36,12 +37,16 @@ class Subject(Protocol):
     state: str
     desk: Desk
     """Told whose answers nobody reads any more."""
+    control_mode: str
 
     def cards(self) -> list[ModelCard]:
         """The models as offered now."""
 
     def stats(self) -> list[ModelStats]:
         """Their counters and gauges now."""
+
+    def unloaded(self) -> dict[str, str]:
+        """Models of the repository that are not served, and why."""
 
     def control(self, request: ControlRequest) -> Awaitable[ControlReply]:
         """Do what an operator asked."""
@@ -60,7 +65,9 @@ class Presence:
         group: str,
         version: str,
         now_s: Callable[[], float],
+        gpus: GpuWatch | None = None,
     ) -> None:
+        self._gpus = gpus or GpuWatch()
         self._transport = transport
         self._fences = fences
         self._subject = subject
@@ -103,7 +110,7 @@ class Presence:
         """From now on "is anybody there for `model`?" is answered."""
         if model not in self._alive:
             subject = subjects.alive_subject(self._group, model)
-            self._alive[model] = await self._transport.subscribe(subject, self._on_alive)
+            self._alive[model] = await self._transport.subscribe(subject, self._on_alive(model))
         self.beat_soon()
 
     async def withdraw(self, model: str) -> None:
@@ -134,6 +141,9 @@ class Presence:
             models=self._subject.cards(),
             stats=self._subject.stats(),
             rss_bytes=self._process.memory_info().rss,
+            unloaded=self._subject.unloaded(),
+            control_mode=self._subject.control_mode,
+            gpus=self._gpus.latest,
         )
         try:
             self._transport.publish(subjects.worker_beat_subject(self._group, self._worker), pack(message))
@@ -150,6 +160,11 @@ class Presence:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Beat each second until `stop`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._gpus.run(stop))
+            await self._beat_until(stop)
+
+    async def _beat_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self.tick(self._now_s())
             try:
@@ -199,9 +214,16 @@ class Presence:
             return
         self._fences.hear(message.gateway, self._now_s())
 
-    def _on_alive(self, _subject: str, reply: str, _payload: bytes) -> None:
-        if reply:
-            self._answer(reply, self._worker.encode())
+    def _on_alive(self, model: str) -> Callable[[str, str, bytes], None]:
+        def answer(_subject: str, reply: str, payload: bytes) -> None:
+            """Whoever asks for one version hears only of that."""
+            if reply and (not payload or payload.decode(errors="replace") in self._ready_versions(model)):
+                self._answer(reply, self._worker.encode())
+
+        return answer
+
+    def _ready_versions(self, model: str) -> tuple[str, ...]:
+        return next((card.ready_versions for card in self._subject.cards() if card.config.name == model), ())
 
     def _on_control(self, _subject: str, reply: str, payload: bytes) -> None:
         task = asyncio.get_running_loop().create_task(self._control(reply, payload))

@@ -20,11 +20,12 @@ import structlog
 
 from contract.envelope import pack
 from contract.errors import Cancelled, DeadlineExceeded, HeadraceError, TooLarge, Unavailable
-from contract.messages import BlobRef, Layout, ReplyMessage, ResultHead
+from contract.messages import BlobRef, Layout, ParameterValue, ReplyMessage, ResultHead
 from contract.streams import BrokerLimits
+from contract.text import NUM_TOKENS, NUM_TRUNCATED
 from transport.base import Disconnected, PayloadOverLimit, StreamFull, Transport, TransportError
 from workers.inhand import InHand
-from workers.items import Buffer, Outcome, WorkItem
+from workers.items import Answer, Buffer, Outcome, WorkItem
 from workers.unconfirmed import Unconfirmed
 
 BLOB_TIMEOUT_S: Final = 30.0
@@ -71,10 +72,19 @@ def run_of(item: WorkItem, outcome: Outcome, hand: InHand) -> Run:
         sizes=_sizes(outcome.layout, outcome.data),
         queue_us=outcome.queue_us,
         compute_us=outcome.compute_us,
-        parameters=dict(outcome.parameters) if outcome.parameters else {},
+        parameters=_parameters(item, outcome) if item.num_tokens or outcome.parameters else {},
         batch_rows=outcome.batch_rows,
     )
     return Run(hand, item.rows, item.deadline_s, [head], outcome.layout, outcome.data)
+
+
+def _parameters(item: WorkItem, answer: Answer) -> dict[str, ParameterValue]:
+    found = dict(answer.parameters)
+    if item.num_tokens:
+        found[NUM_TOKENS] = item.num_tokens
+    if item.num_truncated:
+        found[NUM_TRUNCATED] = item.num_truncated
+    return found
 
 
 def is_unread(outcome: Outcome) -> bool:

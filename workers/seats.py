@@ -17,8 +17,10 @@ from contract.model_config import ModelConfig
 from contract.tensors import Array
 from workers.backends.base import InstanceRequest, InstanceSource, ModelInstance, RequestResult
 from workers.backoff import Backoff
+from workers.classify import NO_LABELS
 from workers.instance import Deliver, Execution, Executor
 from workers.items import Outcome, WorkItem
+from workers.repository.labels import read_labels
 from workers.threads import Failure, JobThread
 from workers.warmup import configured_runs, zero_run
 
@@ -73,6 +75,7 @@ class Seat:
         self.source = source
         self._load = load
         self._thread = JobThread(self._thread_name())
+        self._labels = NO_LABELS
         self._executor: Executor | None = None
         self._reloading: asyncio.Task[None] | None = None
         self.run_s: float | None = None
@@ -110,7 +113,7 @@ class Seat:
     async def load(self) -> None:
         """Load and warm up; raises whatever the backend or a configured warm-up raises, nothing is held then."""
         instance, self.run_s = await self._thread.call(self._load_and_warm)
-        self._executor = Executor(self.source.config, instance, self._load_again)
+        self._executor = Executor(self.source.config, instance, self._load_again, labels=self._labels)
         self.reason = ""
 
     def submit(
@@ -187,6 +190,7 @@ class Seat:
         return Watched(self._load(self.source))
 
     def _load_and_warm(self) -> tuple[ModelInstance, float | None]:
+        self._labels = read_labels(self.source.model_dir, self.source.triton_config)
         instance = self._load(self.source)
         try:
             run_s = warm_up(instance, self.source)

@@ -24,7 +24,6 @@ from contract.model_config import ModelConfig, ModelStats
 from workers.batcher import Batcher
 from workers.blockrun import BlockRunner
 from workers.blocks import Block, is_block_model
-from workers.counters import VersionCounters
 from workers.failures import log_failure
 from workers.host import Host
 from workers.inhand import InHand
@@ -32,6 +31,8 @@ from workers.instance import Execution
 from workers.items import Key, Outcome, WorkItem
 from workers.jobs import Job, Jobs, Pace
 from workers.seats import Seat
+from workers.text.encode import TextEncoder
+from workers.text.texts import Texts
 from workers.threads import Failure
 
 INLINE_BUDGET_S: Final = 0.001
@@ -52,11 +53,13 @@ class VersionServing:
         seats: Sequence[Seat],
         host: Host,
         as_items: Callable[[Block, str], list[WorkItem]],
+        *,
+        encoder: TextEncoder | None = None,
     ) -> None:
         self.version = version
         self.config = config
         self.seats = list(seats)
-        self.counters = VersionCounters()
+        self.counters = host.desk.counters_of(config.name, version)
         self._host = host
         self._desk = host.desk
         self._as_items = as_items
@@ -64,6 +67,7 @@ class VersionServing:
         self._batcher = Batcher(config)
         self._blocks: list[Block] = []
         self._is_ordered = config.dynamic_batching is not None and config.dynamic_batching.preserve_ordering
+        self._texts = None if encoder is None else Texts(encoder, self._settle, is_ordered=self._is_ordered)
         self._is_block_model = is_block_model(config)
         self._block_runner = BlockRunner(config, version, host.desk, self.counters)
         self._jobs = Jobs(is_ordered=self._is_ordered)
@@ -79,7 +83,13 @@ class VersionServing:
         return self._pace.is_tiny and self._is_block_model and not self._batcher.num_pending and self._host.gate.is_open
 
     def offer(self, item: WorkItem) -> None:
-        """Queue it; it is settled later, or at once if the queue refuses it."""
+        """Queue it, its texts tokenised; it is settled later, or at once if the queue refuses it."""
+        if self._texts is None:
+            self._queue(item)
+        else:
+            self._texts.take(item, self._queue)
+
+    def _queue(self, item: WorkItem) -> None:
         error = self._batcher.offer(item, self._desk.now_s())
         if error is not None:
             self._settle(item, error)
@@ -95,7 +105,10 @@ class VersionServing:
 
     def offer_suspect(self, item: WorkItem) -> None:
         """Run it alone, with notes, when nothing else runs."""
-        self._host.suspect(item, self.run_alone)
+        if self._texts is None:
+            self._host.suspect(item, self.run_alone)
+        else:
+            self._texts.take(item, lambda ready: self._host.suspect(ready, self.run_alone))
 
     def forget(self, keys: Collection[Key]) -> None:
         """These have ended by another hand: none of them is started any more."""
@@ -105,7 +118,11 @@ class VersionServing:
     @property
     def is_idle(self) -> bool:
         """Nothing waits, nothing runs."""
-        return not (self._jobs or self._blocks or self._batcher.num_pending)
+        return not (self._jobs or self._blocks or self._batcher.num_pending or self._num_texts)
+
+    @property
+    def _num_texts(self) -> int:
+        return 0 if self._texts is None else self._texts.num_open
 
     def kick_soon(self) -> None:
         """Look for work at the end of this tick, or of the broker's read if it is in one."""
@@ -180,7 +197,9 @@ class VersionServing:
             outcomes = [InternalError(f"executing model {self.config.name!r} failed in the worker")] * len(job.items)
         else:
             outcomes = outcome.outcomes
-            self.counters.add_execution(outcome, self._desk.clock.now_ms(self._desk.now_s()))
+            now_ms = self._desk.clock.now_ms(self._desk.now_s())
+            for run in outcome.runs:
+                self.counters.add_run(*run, now_ms)
         if not job.seat.revive(self.kick_soon) and job.timer is not None:
             self.kick()  # the instance's next micro-batch starts before this one's answers are packed
         self._settle_job(job, outcomes)
@@ -195,14 +214,10 @@ class VersionServing:
     def _settle(self, item: WorkItem, outcome: Outcome) -> None:
         if not item.settle(outcome):
             return
-        counters = self.counters
-        if not isinstance(outcome, HeadraceError):
-            counters.num_success += 1
-            counters.num_inferences += item.rows
-            counters.queue_us += outcome.queue_us
-        elif not isinstance(outcome, Cancelled):
-            counters.num_failed += 1
+        if isinstance(outcome, HeadraceError):
             log_failure(item, outcome)
+        else:
+            self.counters.add_answer(item.rows, outcome.queue_us)
 
     # -------- tiny models
     def _run_blocks(self) -> None:
@@ -241,12 +256,14 @@ class VersionServing:
         if self._timer is not None:
             self._timer.cancel()
         self._host.gate.off_open(self.kick_soon)
+        if self._texts is not None:
+            self._texts.close()
         await asyncio.gather(*(seat.close() for seat in self.seats))
 
     def stats(self) -> ModelStats:
         """Counters and this version's gauges."""
         stats = self.counters.to_stats(self.config.name, self.version)
-        stats.num_pending = self._batcher.num_pending
+        stats.num_pending = self._batcher.num_pending + self._num_texts
         stats.num_instances = sum([seat.is_loaded for seat in self.seats])
         stats.num_busy_instances = sum([seat.is_loaded and not seat.is_idle for seat in self.seats])
         return stats

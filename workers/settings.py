@@ -17,7 +17,23 @@ class WorkerSettings(BaseModel):
 
     group: str = Field(default="default", description="Group whose queue this pool serves.")
     model_repository: Path = Field(default=Path("model_repository"), description="Folder in Triton's layout.")
-    models: list[str] = Field(default=[], description="Models to load; empty loads all of the repository.")
+    models: list[str] = Field(
+        default=[],
+        description="Models to load; empty loads all of the repository, in mode `explicit` none. `*` stands for all.",
+    )
+    model_control_mode: Literal["none", "poll", "explicit"] = Field(
+        default="none",
+        description="`none`: load at the start. `poll`: follow changes of the folder. `explicit`: load `models` at the "
+        "start, the rest on request.",
+    )
+    repository_poll_s: float = Field(
+        default=5.0, ge=0.05, le=3600, description="How often the folder is looked at, seconds; not in mode `none`."
+    )
+    allow_model_upload: bool = Field(
+        default=False,
+        description="Whether a load request may bring its own config and files. They are code: who may load may run "
+        "anything.",
+    )
     num_processes: int = Field(default=1, ge=1, le=64, description="Worker processes.")
     intra_op_threads: int = Field(
         default=0,

@@ -16,11 +16,11 @@ from typing import Final
 
 import structlog
 
-from contract.errors import Cancelled, DeadlineExceeded, PoisonRequest
+from contract.errors import DeadlineExceeded, PoisonRequest
 from contract.streams import started_stream
 from contract.subjects import started_subject
 from transport.base import Transport, TransportError
-from workers.desk import Desk
+from workers.desk import Desk, Elsewhere
 from workers.failures import ids_of
 from workers.fences import StartedNote, judge, read_note, write_note
 from workers.gate import Gate
@@ -84,7 +84,7 @@ class Suspects:
             note = read_note(await self._transport.last_message(self._stream, subject))
             verdict = judge(note)
             if verdict == "answered":
-                item.settle(Cancelled("it was answered before"))
+                item.settle(Elsewhere("it was answered before"))
                 return
             if verdict == "poison":
                 log.error("poison-request", model=item.model, num_started=note.num_started, **ids_of(item))

@@ -31,6 +31,8 @@ class Doorway:
         self.receiving_bytes = 0
         """Bytes of request bodies that are not complete yet, over all connections."""
         self.is_draining = False
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Bodies that are being compressed or decompressed."""
         self.emptied = asyncio.Event()
         """Set when the last connection goes."""
         self.tick = 0

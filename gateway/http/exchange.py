@@ -23,6 +23,7 @@ from gateway.failures import log_failure
 from gateway.http import headers as h
 from gateway.http.counters import OK
 from gateway.http.doorway import Doorway
+from gateway.http.encoded import expand, shrink
 from gateway.http.errors import error_body, error_head
 from gateway.http.paths import ModelPath
 from gateway.oip.binary import header_length
@@ -106,6 +107,26 @@ class Exchange:
         if self._pending is not None:
             self._pending.cancel()
 
+    def resume(self, body: bytes | bytearray | HeadraceError) -> None:
+        """The body without its encoding is there, or the reason why it never will be."""
+        self._found.pop(h.CONTENT_ENCODING, None)
+        try:
+            if isinstance(body, HeadraceError):
+                raise body
+            self.body = body
+            self._submit()
+        except HeadraceError as e:
+            self._done(e)
+        except Exception:  # noqa: BLE001 - as in begin
+            _log.exception("request-broke-the-door", request_id=self.request_id)
+            self._done(InternalError(f"internal error, request {self.request_id}"))
+
+    def finish(self, head: bytes, parts: list[bytes | memoryview], num_bytes: int) -> None:
+        """The answer is compressed."""
+        self.response_complete = True
+        self._doorway.counters.ended(self._model, OK, _monotonic() - self._began_s)
+        self._line.respond(self, head, parts, num_bytes)
+
     def _submit(self) -> None:
         doorway, found, path = self._doorway, self._found, self._path
         assert path is not None
@@ -118,6 +139,9 @@ class Exchange:
         service = h.text(found, h.SERVICE) if h.SERVICE in found else ""
         target = doorway.core.resolve(principal, service, path.model, path.version)
         self._model = path.model
+        if h.CONTENT_ENCODING in found:
+            expand(doorway, self, self.body, found, self._began_s + timeout_s)
+            return
         length = header_length([h.text(found, h.INFERENCE_LENGTH)]) if h.INFERENCE_LENGTH in found else None
         decoded = decode(self.body, length, target.card, max_json_bytes=doorway.max_json_bytes)
         self.body = b""
@@ -142,9 +166,12 @@ class Exchange:
                 _log.exception("answer-broke-the-door", request_id=self.request_id)
                 outcome = InternalError(f"internal error, request {self.request_id}")
             else:
+                head, found = self._answer_head(encoded.header_length), self._found
+                if h.ACCEPT_ENCODING in found and shrink(self._doorway, self, found[h.ACCEPT_ENCODING], head, encoded):
+                    return
                 self.response_complete = True
                 self._doorway.counters.ended(self._model, OK, _monotonic() - self._began_s)
-                self._line.respond(self, self._answer_head(encoded.header_length), encoded.parts, encoded.num_bytes)
+                self._line.respond(self, head, encoded.parts, encoded.num_bytes)
                 return
         self.response_complete = True
         seconds = _monotonic() - self._began_s

@@ -7,14 +7,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from contract.errors import InvalidInput
+from gateway.http.compression import coding_of
 from gateway.oip.binary import HEADER
 
+ACCEPT_ENCODING: Final = b"accept-encoding"
 AUTHORIZATION: Final = b"authorization"
 CONNECTION: Final = b"connection"
 CONTENT_ENCODING: Final = b"content-encoding"
 CONTENT_LENGTH: Final = b"content-length"
 EXPECT: Final = b"expect"
 INFERENCE_LENGTH: Final = HEADER.lower().encode()
+PREFER: Final = b"prefer"
 REQUEST_ID: Final = b"x-request-id"
 SERVICE: Final = b"headrace-service"
 TIMEOUT: Final = b"headrace-timeout-ms"
@@ -22,19 +25,21 @@ TRACEPARENT: Final = b"traceparent"
 
 _READ: Final = frozenset(
     {
+        ACCEPT_ENCODING,
         AUTHORIZATION,
         CONNECTION,
         CONTENT_ENCODING,
         CONTENT_LENGTH,
         EXPECT,
         INFERENCE_LENGTH,
+        PREFER,
         REQUEST_ID,
         SERVICE,
         TIMEOUT,
         TRACEPARENT,
     }
 )
-_LENIENT: Final = frozenset({CONNECTION, EXPECT, REQUEST_ID, TRACEPARENT})
+_LENIENT: Final = frozenset({ACCEPT_ENCODING, CONNECTION, EXPECT, PREFER, REQUEST_ID, TRACEPARENT})
 """A second copy of these changes nothing that matters; the first one counts."""
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}\Z")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
@@ -46,7 +51,7 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]], found: Found) -> None:
     """Put the values of the headers we read into `found`, by lower-case name; all of them, even where this raises.
 
     Raises:
-        InvalidInput: two copies of a header that may be there once, or an encoded body.
+        InvalidInput: two copies of a header that may be there once, or an encoding that is not supported.
     """
     twice = b""
     for name, value in headers:
@@ -59,11 +64,9 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]], found: Found) -> None:
         raise InvalidInput(f"header {_spelt(twice)} is given more than once")
     if CONTENT_ENCODING not in found:
         return
-    encoding = found[CONTENT_ENCODING]
-    if encoding.strip().lower() not in (b"", b"identity"):
-        raise InvalidInput(
-            f"Content-Encoding {encoding[:64].decode('latin-1')!r} is not supported, send the body as it is"
-        )
+    coding = coding_of(found.pop(CONTENT_ENCODING))
+    if coding:
+        found[CONTENT_ENCODING] = coding.encode()
 
 
 def text(found: Found, name: bytes) -> str:

@@ -1,7 +1,7 @@
 """`/metrics`: Triton's names for what workers did, `headrace_…` for this gateway. Collects when asked, counts nothing.
 
-Workers report in their heartbeats; each worker is a series of its own, so that one that dies takes no counts back from
-a sum. Several gateways hear the same workers: add up over workers, not over gateways.
+Workers report in their heartbeats (worker_metrics.py). Several gateways hear the same workers: add up over workers, not
+over gateways. Every name is explained in docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from contract.messages import WorkerBeat
-from contract.model_config import ModelStats
 from gateway.http.counters import BOUNDS_S, DoorCounters
+from gateway.http.worker_metrics import worker_families
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -32,6 +32,8 @@ class GatewayNumbers:
     """By name without prefix and suffix: `messages` becomes `headrace_messages_total`. GATEWAY_HELP has the known."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """By name without prefix: `held_bytes` becomes `headrace_held_bytes`."""
+    open_by_model: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By (group, model): accepted requests without an answer."""
 
 
 MetricsSource = Callable[[], GatewayNumbers]
@@ -50,29 +52,6 @@ GATEWAY_HELP: Final = {
     "ready": "1 if this gateway takes requests.",
 }
 
-_WORKER_COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelStats], float]], ...]] = (
-    ("nv_inference_request_success", "Requests that succeeded.", lambda s: s.num_success),
-    ("nv_inference_request_failure", "Requests that failed.", lambda s: s.num_failed),
-    ("nv_inference_count", "Rows that were inferred.", lambda s: s.num_inferences),
-    ("nv_inference_exec_count", "Executions; a micro-batch is one.", lambda s: s.num_executions),
-    (
-        "nv_inference_request_duration_us",
-        "Queue and compute time of all requests, microseconds.",
-        lambda s: s.queue_us + s.compute_input_us + s.compute_infer_us + s.compute_output_us,
-    ),
-    ("nv_inference_queue_duration_us", "Time from admission to execution, microseconds.", lambda s: s.queue_us),
-    ("nv_inference_compute_input_duration_us", "Time spent on inputs, microseconds.", lambda s: s.compute_input_us),
-    ("nv_inference_compute_infer_duration_us", "Time spent in models, microseconds.", lambda s: s.compute_infer_us),
-    ("nv_inference_compute_output_duration_us", "Time spent on outputs, microseconds.", lambda s: s.compute_output_us),
-)
-_WORKER_GAUGES: Final[tuple[tuple[str, str, Callable[[ModelStats], float]], ...]] = (
-    ("nv_inference_pending_request_count", "Requests waiting in the worker.", lambda s: s.num_pending),
-    ("headrace_worker_rows_in_hand", "Rows a worker holds, waiting or running.", lambda s: s.num_in_hand),
-    ("headrace_worker_credits", "Messages a worker has asked for and not got yet.", lambda s: s.num_credits),
-    ("headrace_worker_instances", "Instances of a model in a worker.", lambda s: s.num_instances),
-    ("headrace_worker_busy_instances", "Instances that are executing.", lambda s: s.num_busy_instances),
-)
-_LABELS: Final = ("model", "version", "group", "worker")
 # prometheus_client describes every counter under a name that ends in _total; Triton's names do not.
 _TRITON_COUNTER = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
 
@@ -92,7 +71,8 @@ class GatewayCollector(Collector):
             yield CounterMetricFamily(f"headrace_{name}", GATEWAY_HELP.get(name, name), value=value)
         for name, value in numbers.gauges.items():
             yield GaugeMetricFamily(f"headrace_{name}", GATEWAY_HELP.get(name, name), value=value)
-        yield from _workers(numbers.beats)
+        yield _open(numbers.open_by_model)
+        yield from worker_families(numbers.beats)
 
 
 class MetricsPage:
@@ -134,20 +114,13 @@ def _door(counters: DoorCounters) -> Iterable[Metric]:
     yield latency
 
 
-def _workers(beats: Sequence[WorkerBeat]) -> Iterable[Metric]:
-    for name, text, value_of in _WORKER_COUNTERS:
-        yield _family(Metric(name, text, "counter"), beats, value_of)
-    for name, text, value_of in _WORKER_GAUGES:
-        yield _family(Metric(name, text, "gauge"), beats, value_of)
-    rss = GaugeMetricFamily("headrace_worker_rss_bytes", "Resident memory of a worker.", labels=("group", "worker"))
-    for beat in beats:
-        rss.add_metric((beat.group, beat.worker), beat.rss_bytes)
-    yield rss
-
-
-def _family(metric: Metric, beats: Sequence[WorkerBeat], value_of: Callable[[ModelStats], float]) -> Metric:
-    for beat in beats:
-        for stats in beat.stats:
-            labels = dict(zip(_LABELS, (stats.model, stats.version, beat.group, beat.worker), strict=True))
-            metric.add_sample(metric.name, labels, value_of(stats))
-    return metric
+def _open(open_by_model: Mapping[tuple[str, str], int]) -> Metric:
+    """In the broker, in workers' hands or running: for an autoscaler that scales on work, not on time."""
+    family = GaugeMetricFamily(
+        "headrace_model_open_requests",
+        "Requests of a model that this gateway accepted and that are not answered yet.",
+        labels=("model", "group"),
+    )
+    for (group, model), count in sorted(open_by_model.items()):
+        family.add_metric((model, group), count)
+    return family

@@ -44,10 +44,11 @@ def parse_model_path(raw_path: bytes) -> ModelPath | None:
     action = rest[0].decode("latin-1") if rest else ""
     if (rest and not action) or action not in ACTIONS:
         return None
-    return ModelPath(_name(model, "model name"), _name(version, "model version") if version else "", action)
+    return ModelPath(path_name(model, "model name"), path_name(version, "model version") if version else "", action)
 
 
-def _name(raw: bytes, what: str) -> str:
+def path_name(raw: bytes, what: str) -> str:
+    """One step of a raw path as a name. Raises InvalidInput, see `parse_model_path`."""
     try:
         name = unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:

@@ -92,8 +92,7 @@ class HttpProtocol(TurnProtocol):
         except InvalidInput as e:
             self._receive(None, e)
             return
-        if path is not None:
-            self._receive(path, None)
+        if path is not None and self._receive(path, None):
             return
         if self.parser.should_upgrade() and _has_body(self.headers):
             self.refuse(InvalidInput("Upgrade is not supported here"))
@@ -158,12 +157,15 @@ class HttpProtocol(TurnProtocol):
             _routes[self.url] = path
         return path
 
-    def _receive(self, path: ModelPath | None, error: HeadraceError | None) -> None:
+    def _receive(self, path: ModelPath | None, error: HeadraceError | None) -> bool:
+        """Start an exchange; False leaves a caller with a preference to Starlette, see requests.py."""
         found: h.Found = {}
         try:
             h.read_headers(self.headers, found)
         except InvalidInput as e:
             error = error or e
+        if h.PREFER in found and error is None:
+            return False
         exchange = Exchange(self, self.doorway, path, found, keep_alive=self.parser.should_keep_alive())
         self._receiving = exchange
         if error is not None:
@@ -178,11 +180,12 @@ class HttpProtocol(TurnProtocol):
                 self._unparsed_bytes = announced
                 if _is_chunked(self.headers):
                     self.refuse(InvalidInput("a request with Upgrade must say its length with Content-Length"))
-                    return
+                    return True
         if announced > self.doorway.max_request_bytes:
             self.refuse(_over(announced, self.doorway.max_request_bytes))
         else:
             self.enqueue(exchange)
+        return True
 
     def _take_unparsed(self, data: bytes) -> None:
         """No other protocol is spoken here, so that a request with `Upgrade` is answered as the HTTP it is; its body

@@ -1,152 +1,155 @@
-"""Every route but infer, as a Starlette app: health, readiness, metadata, configs, and errors in our form.
+"""The HTTP routes as a Starlette app: health, readiness, metadata, configs, all others by name; errors in our form.
 
 *Ready* means: the broker is connected, this gateway is not draining, and every configured group can be asked. Whether a
 model is ready says its own route; a group without workers does not make the gateway unready, or its first model could
 never be loaded.
+
+A new endpoint is one line in `build_app` and one entry in `operations.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute
 
 from contract.errors import HeadraceError, InternalError, InvalidInput, NotFound, Unavailable
-from gateway.core import Target
-from gateway.http import headers as h
 from gateway.http.doorway import Doorway
-from gateway.http.errors import error_body, error_headers
-from gateway.http.metadata import model_metadata, server_metadata
-from gateway.http.paths import ModelPath, parse_model_path
+from gateway.http.extensions import absent_routes
+from gateway.http.front import Front
+from gateway.http.metadata import model_metadata, own_version, server_metadata
+from gateway.http.openapi import OpenApi
+from gateway.http.page import HEADERS, index_page
+from gateway.http.repository import repository_routes
+from gateway.http.requests import LaterRequests
+from gateway.http.routing import RawRoute, allowed_methods
+from gateway.http.statistics import statistics_routes
+from gateway.openai.routes import openai_routes
+from gateway.settings import GatewaySettings
 
-_JSON = "application/json"
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build_app(doorway: Doorway) -> Starlette:
+def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
     """The app behind the door."""
-    routes = Routes(doorway)
+    front = Front(doorway)
+    routes, refusals = Routes(front), Refusals(front)
+    later = LaterRequests(front, settings)
     app = Starlette(
         routes=[
-            Route("/v2", routes.server),
-            Route("/v2/health/live", routes.live),
-            Route("/v2/health/ready", routes.ready),
-            Route("/v2/models/{rest:path}", ModelRoutes(routes)),
+            RawRoute("/", routes.index),
+            *OpenApi(front).routes(),
+            RawRoute("/v2", routes.server),
+            RawRoute("/v2/", routes.server),  # as the Open Inference Protocol's own description spells it
+            RawRoute("/v2/health/live", routes.live),
+            RawRoute("/v2/health/ready", routes.ready),
+            *statistics_routes(front),
+            *model_routes("", routes.model),
+            *model_routes("/ready", routes.model_ready),
+            *model_routes("/config", routes.model_config),
+            *model_routes("/infer", later.infer, "POST"),  # with a preference; protocol.py answers all others
+            *repository_routes(front),
+            RawRoute("/v1/requests/{id}", later.read),
+            RawRoute("/v1/requests/{id}", later.cancel, methods=["DELETE"]),
+            *openai_routes(front),
+            *absent_routes(),
         ],
         exception_handlers={
-            HeadraceError: routes.refused,
-            HTTPException: routes.http_error,
-            Exception: routes.broken,
+            HeadraceError: refusals.refused,
+            HTTPException: refusals.http_error,
+            Exception: refusals.broken,
         },
     )
     app.router.redirect_slashes = False  # a path with a slash too many is no path of ours
     return app
 
 
-class Routes:
-    """The endpoints."""
+def model_routes(action: str, endpoint: Endpoint, *methods: str) -> list[BaseRoute]:
+    """A model's route and the same for each of its versions."""
+    base = "/v2/models/{model}"
+    return [
+        RawRoute(f"{start}{action}", endpoint, methods=methods or ("GET",))
+        for start in (base, base + "/versions/{version}")
+    ]
 
-    def __init__(self, doorway: Doorway) -> None:
-        self._doorway = doorway
+
+class Routes:
+    """The endpoints that only read: a model's answer as the infer route would, so unready is 503."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._doorway = front.doorway
+
+    async def index(self, request: Request) -> Response:
+        """`GET /`."""
+        return self._front.answer(request, index_page(own_version(), str(request.base_url).rstrip("/")), 200, HEADERS)
 
     async def server(self, request: Request) -> Response:
         """`GET /v2`."""
-        return self._json(request, server_metadata())
+        return self._front.json(request, server_metadata())
 
     async def live(self, request: Request) -> Response:
         """`GET /v2/health/live`: this process answers."""
-        return self._json(request, {"live": True})
+        return self._front.json(request, {"live": True})
 
     async def ready(self, request: Request) -> Response:
         """`GET /v2/health/ready`: see the module."""
         if self._doorway.is_draining:
-            return self._error(request, Unavailable("this gateway is shutting down"))
+            raise Unavailable("this gateway is shutting down")
         if not self._doorway.core.is_ready:
-            return self._error(request, Unavailable("this gateway is not ready: the message broker can't be used yet"))
-        return self._json(request, {"ready": True})
+            raise Unavailable("this gateway is not ready: the message broker can't be used yet")
+        return self._front.json(request, {"ready": True})
 
-    def model(self, request: Request, path: ModelPath) -> Response:
-        """The model routes that only read: they answer as the infer route would, so unready is 503."""
-        target = self.resolve(request, path)
-        if path.action == "ready":
-            return self._json(request, {"name": path.model, "ready": True})
-        if path.action == "config":
-            return self._json(request, target.card.triton_config)
-        return self._json(request, model_metadata(target.card))
+    async def model(self, request: Request) -> Response:
+        """Metadata of a model."""
+        return self._front.json(request, model_metadata(self._front.resolve(request).card))
+
+    async def model_ready(self, request: Request) -> Response:
+        """Whether it can be asked."""
+        self._front.resolve(request)
+        return self._front.json(request, {"name": request.path_params["model"], "ready": True})
+
+    async def model_config(self, request: Request) -> Response:
+        """Its config in Triton's form."""
+        return self._front.json(request, self._front.resolve(request).card.triton_config)
+
+
+class Refusals:
+    """Errors as answers."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """An error of ours."""
         assert isinstance(error, HeadraceError)
-        return self._error(request, error)
+        return self._front.error(request, error)
 
     async def http_error(self, request: Request, error: Exception) -> Response:
         """Starlette's own: no such path, or not with this method."""
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
-            allowed = dict(error.headers or {}).get("Allow", "")
-            return self._error(request, method_refused(request.method, allowed), status=405, allow=allowed)
+            return self._wrong_method(request)
         if error.status_code == 404:
-            return self._error(request, NotFound(f"there is no path {request.url.path[:256]!r}"))
-        return self._error(request, InvalidInput(str(error.detail)), status=error.status_code)
+            return self._front.error(request, NotFound(f"there is no path {request.url.path[:256]!r}"))
+        return self._front.error(request, InvalidInput(str(error.detail)), error.status_code)
 
     async def broken(self, request: Request, error: Exception) -> Response:
         """A fault of ours; uvicorn logs the traceback."""
-        return self._error(request, InternalError(f"internal error: {type(error).__name__}"))
+        return self._front.error(request, InternalError(f"internal error: {type(error).__name__}"))
 
-    def wrong_method(self, request: Request, allowed: str) -> Response:
-        """405 with `Allow`."""
-        return self._error(request, method_refused(request.method, allowed), status=405, allow=allowed)
-
-    def resolve(self, request: Request, path: ModelPath) -> Target:
-        """The model that the path names, for who asks. Raises HeadraceError where there is none."""
-        found: h.Found = {}
-        h.read_headers(request.headers.raw, found)
-        principal = self._doorway.identify(h.text(found, h.AUTHORIZATION) if h.AUTHORIZATION in found else None)
-        service = h.text(found, h.SERVICE) if h.SERVICE in found else ""
-        return self._doorway.core.resolve(principal, service, path.model, path.version)
-
-    def _json(self, request: Request, content: Any) -> Response:
-        return self._response(request, orjson.dumps(content), 200, {})
-
-    def _error(self, request: Request, error: HeadraceError, status: int = 0, allow: str = "") -> Response:
-        headers = error_headers(error)
-        if allow:
-            headers["allow"] = allow
-        return self._response(request, error_body(error), status or error.http_status, headers)
-
-    def _response(self, request: Request, body: bytes, status: int, headers: dict[str, str]) -> Response:
-        echoed = h.request_id(dict(request.headers.raw))
-        headers["x-request-id"] = echoed.decode() if echoed else self._doorway.new_request_id()
-        return Response(body, status, headers, _JSON)
-
-
-class ModelRoutes:
-    """`/v2/models/…` by the raw path: Starlette's own parameters would take an encoded slash for a separator."""
-
-    def __init__(self, routes: Routes) -> None:
-        self._routes = routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Starlette calls it for every method."""
-        request = Request(scope)
-        path = parse_model_path(scope["raw_path"])
-        if path is None:
-            raise NotFound(f"there is no path {request.url.path[:256]!r}")
-        allowed = "POST" if path.action == "infer" else "GET, HEAD"
-        if request.method not in allowed.split(", "):
-            if not path.action:
-                self._routes.resolve(request, path)  # `POST …/m%2Finfer` is no wrong method, but a model m/infer
-            response = self._routes.wrong_method(request, allowed)
-        else:
-            response = self._routes.model(request, path)
-        await response(scope, receive, send)
-
-
-def method_refused(method: str, allowed: str) -> InvalidInput:
-    """The words of a 405."""
-    return InvalidInput(f"method {method[:32]!r} is not allowed here, allowed: {allowed}")
+    def _wrong_method(self, request: Request) -> Response:
+        allowed = ", ".join(allowed_methods(request.app.routes, request.scope))
+        if request.method == "OPTIONS":
+            return self._front.answer(request, b"", 204, {"allow": allowed})
+        if "/" in request.path_params.get("model", ""):  # `POST …/m%2Finfer` is no wrong method, but a model m/infer
+            try:
+                self._front.resolve(request)
+            except HeadraceError as e:
+                return self._front.error(request, e)
+        words = f"method {request.method[:32]!r} is not allowed here, allowed: {allowed}"
+        return self._front.error(request, InvalidInput(words), 405, {"allow": allowed})

@@ -58,7 +58,7 @@ class HttpDoor:
         """Bind both ports. Raises OSError where one is taken; nothing is left open then."""
         loop = asyncio.get_running_loop()
         host = self._settings.host
-        config = uvicorn_config(build_app(self.doorway))
+        config = uvicorn_config(build_app(self.doorway, self._settings))
         metrics_config = uvicorn_config(Starlette(routes=[Route("/metrics", self._metrics)]))
         self._server = await loop.create_server(
             lambda: HttpProtocol(config, self._state, self.doorway), host, self._settings.http_port, backlog=BACKLOG
@@ -115,6 +115,7 @@ class HttpDoor:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     async def _metrics(self, _request: Request) -> Response:
+        await self.doorway.core.refresh()
         return Response(self._page.text(), media_type=CONTENT_TYPE)
 
 

@@ -68,9 +68,20 @@ class DecodedRequest(InferRequest):
         outputs: tuple[str, ...] = (),
         parameters: dict[str, ParameterValue] = NO_PARAMETERS,
         form: OutputForm = JSON_FORM,
+        classifications: tuple[int, ...] = (),
     ) -> None:
         super().__init__(
-            rows, heads, data, sizes, payload_bytes, caller_id, priority, queue_timeout_us, outputs, parameters
+            rows,
+            heads,
+            data,
+            sizes,
+            payload_bytes,
+            caller_id,
+            priority,
+            queue_timeout_us,
+            outputs,
+            parameters,
+            classifications,
         )
         self.form = form
 
@@ -117,9 +128,10 @@ def _thorough(
     data = _tensors(request.inputs, accepted, section, is_loose=isinstance(request, LooseRequestJson))
     settings = read_parameters(request.parameters, card.config) if request.parameters else NO_SETTINGS
     outputs: tuple[str, ...] = ()
+    classifications: tuple[int, ...] = ()
     form = OutputForm(is_binary=True) if settings.is_binary else JSON_FORM
     if request.outputs:
-        outputs, form = read_outputs(request.outputs, plan, is_binary=settings.is_binary)
+        outputs, form, classifications = read_outputs(request.outputs, plan, is_binary=settings.is_binary)
     sizes = [len(part) for part in data]
     return DecodedRequest(
         accepted.rows,
@@ -133,6 +145,7 @@ def _thorough(
         outputs,
         settings.others,
         form,
+        classifications,
     )
 
 

@@ -21,6 +21,7 @@ _MAX_INT64: Final = 2**63 - 1
 _MAX_PRIORITY: Final = 2**31 - 1
 MAX_PARAMETERS: Final = 256
 """Parameters of a request, and of each of its tensors."""
+_MAX_CLASSES: Final = 2**31 - 1
 _RESERVED: Final = ("sequence_id", "sequence_start", "sequence_end", "headers")
 
 
@@ -67,13 +68,16 @@ def check_number(where: str, parameters: Mapping[str, Any]) -> None:
         raise InvalidInput(f"{where}: parameters has {len(parameters)} fields, at most {MAX_PARAMETERS} are taken")
 
 
-def read_outputs(outputs: list[OutputJson], plan: Plan, *, is_binary: bool) -> tuple[tuple[str, ...], OutputForm]:
-    """Names of the wanted outputs (none named: all) and the form of each.
+def read_outputs(
+    outputs: list[OutputJson], plan: Plan, *, is_binary: bool
+) -> tuple[tuple[str, ...], OutputForm, tuple[int, ...]]:
+    """Names of the wanted outputs (none named: all), the form of each, its number of classes (empty: none wants any).
 
     Raises:
         InvalidInput: an output the model does not have, or one named twice; a parameter that is not supported.
     """
     by_name: dict[str, bool] = {}
+    num_classes: list[int] = []
     for output in outputs:
         if output.name not in plan.output_names:
             names = ", ".join(repr(spec.name) for spec in plan.config.outputs) or "none"
@@ -81,9 +85,22 @@ def read_outputs(outputs: list[OutputJson], plan: Plan, *, is_binary: bool) -> t
         if output.name in by_name:
             raise InvalidInput(f"output {output.name!r} is asked for twice")
         by_name[output.name] = _output_form(output, is_binary=is_binary)
-    if not is_binary and not any(by_name.values()):
-        return tuple(by_name), JSON_FORM
-    return tuple(by_name), OutputForm(is_binary, by_name)
+        num_classes.append(_num_classes(output, plan) if output.parameters else 0)
+    form = OutputForm(is_binary, by_name) if is_binary or any(by_name.values()) else JSON_FORM
+    return tuple(by_name), form, tuple(num_classes) if any(num_classes) else ()
+
+
+def _num_classes(output: OutputJson, plan: Plan) -> int:
+    wanted = (output.parameters or {}).get("classification", 0)
+    if type(wanted) is not int or not 0 <= wanted <= _MAX_CLASSES:
+        raise InvalidInput(
+            f"output {output.name!r}: parameter 'classification' is {shown(wanted)}, "
+            f"it must be a whole number from 0 to {_MAX_CLASSES}"
+        )
+    spec = next(spec for spec in plan.config.outputs if spec.name == output.name)
+    if wanted and spec.datatype in ("BOOL", "BYTES"):
+        raise InvalidInput(f"output {output.name!r}: classification needs numbers, the output is {spec.datatype}")
+    return wanted
 
 
 def _output_form(output: OutputJson, *, is_binary: bool) -> bool:
@@ -92,8 +109,6 @@ def _output_form(output: OutputJson, *, is_binary: bool) -> bool:
     for name, value in parameters.items():
         if name == "binary_data":
             is_binary = _boolean(f"output {output.name!r}: parameter 'binary_data'", value)
-        elif name == "classification" and value != 0:
-            raise InvalidInput(f"output {output.name!r}: parameter 'classification' is not supported here")
         elif name.startswith("shared_memory"):
             raise InvalidInput(f"output {output.name!r}: parameter {name[:128]!r} is not supported here")
     return is_binary

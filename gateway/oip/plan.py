@@ -5,13 +5,14 @@ A request whose inputs look like ones that were accepted before is accepted by o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from contract.errors import InvalidInput
 from contract.messages import TensorHead
 from contract.model_config import ModelConfig, TensorSpec
 from contract.tensors import byte_size, num_elements
+from contract.text import TEXT_INPUT, takes_text, text_specs
 from gateway.oip.explain import check_counts
 from gateway.oip.json_numbers import Pack, packer
 from gateway.oip.request import InputJson
@@ -66,11 +67,12 @@ class Plan:
 
     def _check(self, inputs: Sequence[InputJson]) -> Accepted:
         check_counts(inputs, None)
+        specs, required = self._wanted(inputs)
         seen: set[str] = set()
         for tensor in inputs:
-            spec = self._specs.get(tensor.name)
+            spec = specs.get(tensor.name)
             if spec is None:
-                names = ", ".join(repr(name) for name in self._specs) or "none"
+                names = ", ".join(repr(name) for name in specs) or "none"
                 raise InvalidInput(f"input {tensor.name[:128]!r}: model {self.config.name!r} has inputs {names}")
             if tensor.name in seen:
                 raise InvalidInput(f"input {tensor.name!r} is given twice")
@@ -80,14 +82,22 @@ class Plan:
                     f"input {tensor.name!r}: datatype is {tensor.datatype[:64]!r}, the model wants {spec.datatype!r}"
                 )
             check_shape(self.config, spec, tensor.shape)
-        if not self._required <= seen:
-            missing = ", ".join(repr(spec.name) for spec in self.config.inputs if spec.name in self._required - seen)
+        if not required <= seen:
+            missing = ", ".join(repr(spec.name) for spec in self.config.inputs if spec.name in required - seen)
             raise InvalidInput(f"input {missing}: missing from inputs, model {self.config.name!r} requires it")
         rows = self._rows(inputs)
         heads = tuple(TensorHead(t.name, t.datatype, t.shape) for t in inputs)
         packs = tuple(packer(h.datatype, num_elements(h.shape)) for h in heads)
         has_bytes = any(h.datatype == "BYTES" for h in heads)
         return Accepted(rows, heads, packs, has_bytes, sum(byte_size(h.datatype, h.shape) or 0 for h in heads))
+
+    def _wanted(self, inputs: Sequence[InputJson]) -> tuple[Mapping[str, TensorSpec], frozenset[str]]:
+        """Inputs to hold these against, and which must be there: the model's own, or `text` in place of its ids."""
+        text = next((tensor for tensor in inputs if tensor.name == TEXT_INPUT), None)
+        if text is None or not takes_text(self.config):
+            return self._specs, self._required
+        specs = {spec.name: spec for spec in text_specs(self.config, len(text.shape))}
+        return specs, frozenset(spec.name for spec in specs.values() if not spec.is_optional)
 
     def _rows(self, inputs: Sequence[InputJson]) -> int:
         if not self.config.max_batch_size or not inputs:

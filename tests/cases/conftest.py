@@ -24,6 +24,7 @@ MODELS = (
     "slow_500",
     "queue3",
     "grow",
+    "labelled",
 )
 
 

@@ -12,9 +12,17 @@ from tests.support.http_kit import EchoCore, RawClient, floats, get, http
 
 async def test_the_server_names_itself_and_only_what_it_has(client: RawClient) -> None:
     reply = await client.ask(get("/v2"))
+    assert reply.json == (await client.ask(get("/v2/"))).json
     assert reply.json["name"] == "headrace"
     assert reply.json["version"]
-    assert set(reply.json["extensions"]) == {"binary_tensor_data", "model_configuration", "schedule_policy"}
+    assert set(reply.json["extensions"]) == {
+        "binary_tensor_data",
+        "classification",
+        "model_configuration",
+        "schedule_policy",
+        "model_repository",
+        "statistics",
+    }
 
 
 async def test_live_stays_live_where_ready_is_not(core: EchoCore, client: RawClient) -> None:
@@ -53,9 +61,8 @@ async def test_model_routes_say_what_is_there(client: RawClient, path: str, stat
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
-        "/v2/",
+        "/v2//",
         "/v2/models",
         "/v2/models/",
         "/v2/models/a/b",
@@ -74,8 +81,25 @@ async def test_an_unknown_path_is_404_in_json(client: RawClient, path: str) -> N
 async def test_another_method_is_405_with_allow(client: RawClient, path: str) -> None:
     reply = await client.ask(http(b"{}", path=path))
     assert reply.status == 405
-    assert {m.strip() for m in reply.headers["allow"].split(",")} == {"GET", "HEAD"}
+    assert {m.strip() for m in reply.headers["allow"].split(",")} == {"GET", "HEAD", "OPTIONS"}
     assert "POST" in reply.error
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v2", "GET, HEAD, OPTIONS"),
+        ("/v2/models/ident_f32", "GET, HEAD, OPTIONS"),
+        ("/v2/models/nobody/versions/7/config", "GET, HEAD, OPTIONS"),
+        ("/v2/models/ident_f32/infer", "POST, OPTIONS"),
+    ],
+)
+async def test_options_says_what_a_path_takes(client: RawClient, path: str, allowed: str) -> None:
+    reply = await client.ask(http(path=path, method="OPTIONS"))
+    assert reply.status == 204
+    assert reply.headers["allow"] == allowed
+    assert (await client.ask(http(path="/nowhere", method="OPTIONS"))).status == 404
+    assert (await client.ask(get("/v2/health/live"))).status == 200
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/models/ident_f32", "/v2/health/ready"])

@@ -83,7 +83,7 @@ async def test_every_request_ends_once_and_nothing_stays_in_hand(kind: str, inli
         await until_empty(requester)
         await w.until(lambda: not (w.worker.desk.open or w.worker.outbox._runs))
         assert w.worker.models["m"].is_idle
-        assert w.worker.models["m"]._window.rows_in_hand == 0
+        assert w.worker.models["m"]._lanes.rows_in_hand == 0
         assert w.worker.gate.num_running == 0
     codes = {a.code for a in answers}
     assert codes <= ({"", "queue-full"} if kind == "eager" else {""})

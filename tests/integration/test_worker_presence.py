@@ -58,7 +58,8 @@ async def test_a_starting_worker_learns_open_cancels_before_its_first_pull(memor
 
 
 async def test_a_model_is_unloaded_and_loaded_again_on_request(memory_broker, requester) -> None:
-    async with running(memory_broker, entry(double_config()), entry(double_config("other"))) as w:
+    models = entry(double_config()), entry(double_config("other"))
+    async with running(memory_broker, *models, model_control_mode="explicit", models=["m", "other"]) as w:
         await requester.all(requester.send("m", [row(1)]))
         assert await control(requester, w.worker.name, "unload", "m") == ""
         beat = await w.beat(lambda b: state_of(b) == "")
@@ -72,7 +73,7 @@ async def test_a_model_is_unloaded_and_loaded_again_on_request(memory_broker, re
 
 
 async def test_what_a_model_has_in_hand_is_answered_before_it_is_unloaded(memory_broker, requester) -> None:
-    async with running(memory_broker, entry(double_config())) as w:
+    async with running(memory_broker, entry(double_config()), model_control_mode="explicit", models=["m"]) as w:
         w.model().hold.clear()
         ids = [i for n in (1, 2) for i in requester.send("m", [row(n)])]
         await w.until(lambda: len(w.worker.desk.open) == 2)
@@ -92,7 +93,8 @@ async def test_control_says_what_it_cannot_do(memory_broker, requester) -> None:
             raise RuntimeError("disk on fire")
         return Double()
 
-    async with running(memory_broker, entry(double_config()), make=make) as w:
+    explicit = {"model_control_mode": "explicit", "models": ["*"]}
+    async with running(memory_broker, entry(double_config()), make=make, **explicit) as w:
         name = w.worker.name
         assert "unknown action" in await control(requester, name, "dance")
         assert "'x' is not loaded" in await control(requester, name, "unload", "x")

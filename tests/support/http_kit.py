@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from contract.errors import Cancelled, HeadraceError, ModelNotReady, NotFound, Unauthenticated
@@ -12,7 +12,7 @@ from contract.messages import TensorHead, WorkerBeat
 from contract.model_config import ModelCard, ModelConfig, ModelStats, TensorSpec, VersionState
 from contract.principal import DEFAULT_PRINCIPAL, Principal
 from contract.tensors import DATATYPES
-from gateway.core import Answer, Done, InferRequest, Target
+from gateway.core import Answer, Done, IndexEntry, InferRequest, Target
 from gateway.http.metrics import GatewayNumbers
 from gateway.http.server import HttpDoor
 from gateway.settings import GatewaySettings
@@ -68,16 +68,48 @@ class Held:
             done(outcome)
 
 
+class FakeRepository:
+    """Remembers what was asked of it, and refuses when told."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.refusal: HeadraceError | None = None
+        self.entries = [
+            IndexEntry("ident_f32", "1", "READY", ""),
+            IndexEntry("ident_f32", "2", "UNAVAILABLE", "no such file"),
+            IndexEntry("never", "", "", ""),
+        ]
+
+    async def load(
+        self, model: str, *, service: str = "", config: str | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        self.asked.append(("load", model, service, config, files))
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def unload(self, model: str, *, service: str = "", unload_dependents: bool = False) -> None:
+        self.asked.append(("unload", model, service, unload_dependents))
+        if self.refusal is not None:
+            raise self.refusal
+
+    def index(self, *, service: str = "", ready: bool = False) -> list[IndexEntry]:
+        self.asked.append(("index", service, ready))
+        return [entry for entry in self.entries if entry.state == "READY" or not ready]
+
+
 class EchoCore:
     """Answers each request with its inputs: at once, in the next tick, or when told."""
 
     def __init__(self) -> None:
         self.is_ready = True
+        self.repository = FakeRepository()
         self.is_holding = False
         self.held: list[Held] = []
         self.requests: list[InferRequest] = []
         self.refusal: Exception | None = None
         self.change: Callable[[Answer], Answer] = lambda answer: answer
+        self.stats: dict[tuple[str, str], ModelStats] = {}
+        self.num_refreshed = 0
 
     def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
         if service not in ("", "default"):
@@ -108,7 +140,15 @@ class EchoCore:
         return held
 
     def models(self, service: str = "") -> list[tuple[str, ModelCard]]:
+        if service not in ("", "default"):
+            raise NotFound(f"service {service!r} is not known")
         return [("default", card) for card in CARDS.values()]
+
+    def statistics(self, group: str, model: str, version: str) -> ModelStats:
+        return self.stats.get((model, version), ModelStats(model, version))
+
+    async def refresh(self) -> None:
+        self.num_refreshed += 1
 
     @staticmethod
     def _echo(target: Target, request: InferRequest) -> Answer:
@@ -181,7 +221,7 @@ class RawClient:
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
             status = int(head[0].split(" ")[1])
-            num_bytes = 0 if is_head or status == 100 else int(headers["content-length"])
+            num_bytes = 0 if is_head or status in (100, 204) else int(headers["content-length"])
             return Reply(status, headers, await self.reader.readexactly(num_bytes))
 
     async def ask(self, raw: bytes) -> Reply:

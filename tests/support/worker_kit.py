@@ -152,7 +152,7 @@ async def running(
             raise ConfigRefused(f"{sorted(unknown)} are not there")
         return [e.name for e in entries if not wanted or e.name in wanted]
 
-    def read(model_dir: Path) -> ModelEntry:
+    def read(model_dir: Path, config: str = "") -> ModelEntry:
         return next(e for e in entries if e.name == model_dir.name)
 
     transport = await broker.connect("worker")

@@ -2,14 +2,11 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from contract.streams import MIB
 from headrace.broker import reserved_bytes
 from headrace.config import docs
-from headrace.config.environment import parse_environment
 from headrace.config.load import check_file
-from headrace.config.resolve import resolve
 from headrace.config.settings import HeadraceSettings
 from transport.settings import BrokerSettings
 
@@ -30,16 +27,6 @@ def test_the_example_file_changes_nothing() -> None:
     assert check_file(ROOT / docs.EXAMPLE).settings == HeadraceSettings()
 
 
-def test_the_compose_file_gives_settings_that_exist() -> None:
-    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-    assert set(services) == {"nats", "gateway", "worker"}
-    for service in services.values():
-        resolve([parse_environment(service.get("environment", {}))])
-        for volume in service.get("volumes", []):
-            for path in re.findall(r"\./[^:}]+", volume):
-                assert (ROOT / path).exists(), path
-
-
 def test_the_compose_broker_has_room_for_what_the_streams_reserve() -> None:
     text = (ROOT / "deploy/nats-server.conf").read_text()
     assert "max_memory_store: 1GB" in text
@@ -47,12 +34,13 @@ def test_the_compose_broker_has_room_for_what_the_streams_reserve() -> None:
     assert f"{reserved_bytes(BrokerSettings()) // MIB} MiB" in text
 
 
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "THIRD_PARTY.md", "subjects.md", "examples/README.md")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 @pytest.mark.parametrize(
     "page",
-    [p for p in ("README.md", "subjects.md", "examples/README.md") if (ROOT / p).exists()]
+    [p for p in PAGES if (ROOT / p).exists()]
     + [str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))],
 )
 def test_links_lead_to_files_of_the_repository(page: str) -> None:

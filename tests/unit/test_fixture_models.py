@@ -84,7 +84,7 @@ def test_ident_bytes_keeps_every_element(load: Load) -> None:
 
 def test_embed8_is_the_same_unit_vector_for_the_same_text(load: Load) -> None:
     texts = np.array([[b"one"], [b"two"], [b"one"], [b""]], object)
-    (found,) = load("embed8").run_requests([InstanceRequest({"TEXT": texts}, ())])
+    (found,) = load("embed8_bytes").run_requests([InstanceRequest({"TEXT": texts}, ())])
     assert isinstance(found, dict)
     vectors = found["EMBEDDING"]
     assert (vectors.dtype, vectors.shape) == (np.float32, (4, 8))

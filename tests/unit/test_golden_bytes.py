@@ -1,4 +1,7 @@
-"""Format 1.0 on the wire, byte for byte: whoever changes these changes the format and must raise its version."""
+"""Format 1.1 on the wire, byte for byte: whoever changes these changes the format and must raise its version.
+
+What 1.0 sent is still read: its request has no `classifications`.
+"""
 
 import pytest
 
@@ -65,17 +68,29 @@ BYTES_1_0 = {
 }
 
 
+BYTES_1_1 = {
+    "REQUEST": (
+        "010101005700000096a26731ab5f494e424f582e67312e72a16da091919193a178a44650333292010291dc0011070001"
+        "cf0000018bcfe5dd30cf00060a24181e4000900000a3616263a764656661756c74a081a16b019000c0a46d696e6590"
+        "0000803f00000040"
+    ),
+    "REPLY": BYTES_1_0["REPLY"].replace("0100", "0101", 1),
+    "CANCEL": BYTES_1_0["CANCEL"].replace("0100", "0101", 1),
+}
+
+
 def test_this_suite_speaks_of_the_current_format() -> None:
-    assert (FORMAT_MAJOR, FORMAT_MINOR) == (1, 0)
+    assert (FORMAT_MAJOR, FORMAT_MINOR) == (1, 1)
 
 
 @pytest.mark.parametrize(("message", "body", "name"), GOLDEN, ids=[g[2] for g in GOLDEN])
 def test_a_message_has_exactly_these_bytes(message: object, body: list[bytes], name: str) -> None:
-    assert pack(message, body).hex() == BYTES_1_0[name]
+    assert pack(message, body).hex() == BYTES_1_1[name]
 
 
+@pytest.mark.parametrize("sent", [BYTES_1_0, BYTES_1_1], ids=["1.0", "1.1"])
 @pytest.mark.parametrize(("message", "body", "name"), GOLDEN, ids=[g[2] for g in GOLDEN])
-def test_these_bytes_read_as_the_message(message: object, body: list[bytes], name: str) -> None:
-    again, rest = unpack(type(message), bytes.fromhex(BYTES_1_0[name]))
+def test_these_bytes_read_as_the_message(message: object, body: list[bytes], name: str, sent: dict[str, str]) -> None:
+    again, rest = unpack(type(message), bytes.fromhex(sent[name]))
     assert again == message
     assert bytes(rest) == b"".join(body)

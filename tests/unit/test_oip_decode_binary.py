@@ -12,7 +12,7 @@ from contract.model_config import DynamicBatching, ModelConfig, TensorSpec
 from contract.tensors import decode_elements
 from gateway.oip.binary import HEADER, header_length
 from gateway.oip.decode import decode
-from tests.support.oip_kit import IDENT_F32, IDENT_I32, TWO, body, card, flat, refusal, tensor
+from tests.support.oip_kit import IDENT_BYTES, IDENT_F32, IDENT_I32, TWO, body, card, flat, refusal, tensor
 
 # ------------------------------------------------------------------ O-03 the binary extension
 
@@ -185,13 +185,33 @@ def test_wanted_outputs_keep_their_order_and_each_its_form() -> None:
     assert decoded.form.by_name == {"DIFF": False, "SUM": True}
 
 
+def test_classes_are_wanted_beside_the_names_of_outputs() -> None:
+    outputs = [{"name": "DIFF"}, {"name": "SUM", "parameters": {"classification": 3, "binary_data": True}}]
+    decoded = decode(body(tensor(name="A"), tensor(name="B"), outputs=outputs), None, card(TWO))
+    assert (decoded.outputs, decoded.classifications) == (("DIFF", "SUM"), (0, 3))
+    assert decoded.form.by_name == {"DIFF": False, "SUM": True}
+    outputs = [{"name": "SUM", "parameters": {"classification": 0}}]
+    decoded = decode(body(tensor(name="A"), tensor(name="B"), outputs=outputs), None, card(TWO))
+    assert (decoded.outputs, decoded.classifications) == (("SUM",), ())
+
+
+def test_an_output_that_is_no_number_has_no_classes() -> None:
+    outputs = [{"name": "OUT", "parameters": {"classification": 1}}]
+    error = refusal(body(tensor(datatype="BYTES", shape=[1], data=["a"]), outputs=outputs), IDENT_BYTES)
+    assert "'OUT'" in error
+    assert "BYTES" in error
+
+
 @pytest.mark.parametrize(
     ("outputs", "told"),
     [
         ([{"name": "X"}], "'X'"),
         ([{"name": "SUM"}, {"name": "SUM"}], "twice"),
         ([{"name": "SUM", "parameters": {"binary_data": 1}}], "binary_data"),
-        ([{"name": "SUM", "parameters": {"classification": 2}}], "classification"),
+        *(
+            ([{"name": "SUM", "parameters": {"classification": k}}], f"'classification' is {told}")
+            for k, told in ((-1, "-1"), (2.0, "2.0"), ("2", "'2'"), (True, "true"), (None, "null"), (2**31, str(2**31)))
+        ),
         ([{"name": "SUM", "parameters": {"shared_memory_region": "r"}}], "shared_memory_region"),
         ([{}], "outputs[0]: name"),
         ([3], "outputs[0]"),

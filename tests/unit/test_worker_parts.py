@@ -23,8 +23,8 @@ from workers.blocks import (
 )
 from workers.checks import LayoutChecks
 from workers.gate import Gate
-from workers.hosted import has_queue_limit, window_rows
 from workers.jobs import NUM_SLOW_RUNS, Job, Jobs, Pace
+from workers.lanes import has_queue_limit, window_rows
 from workers.loopwatch import EXIT_CODE, watch_loop
 from workers.threads import Failure, JobThread
 from workers.warmup import configured_runs, zero_run

@@ -17,6 +17,7 @@ from workers.repository.batching import to_dynamic_batching
 from workers.repository.honoured import refusals
 from workers.repository.parameters import check_own, max_execution_s
 from workers.repository.refusal import ConfigRefused
+from workers.text.rules import text_rules
 
 PLATFORMS: Final = {
     "onnxruntime_onnx": "onnxruntime",
@@ -73,6 +74,7 @@ def to_model_config(triton: Mapping[str, Any], folder: str, *, gpu_ids: Sequence
         may_retry="retry" not in parameters,
     )
     _check_cost(config)
+    _check_text(config)
     return config
 
 
@@ -218,3 +220,12 @@ def _check_cost(config: ModelConfig) -> None:
         padding_cost(config)
     except InvalidInput as error:
         raise ConfigRefused(error.message) from None
+
+
+def _check_text(config: ModelConfig) -> None:
+    try:
+        rules = text_rules(config)
+    except InvalidInput as error:
+        raise ConfigRefused(error.message) from None
+    if rules is not None:
+        check_inside("parameters['tokenizer']", rules.file)

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from contract.model_config import ModelConfig
+from contract.text import EMBEDDING_OUTPUT, MAX_TOKENS, TOKENIZER, TRUNCATION
 from workers.repository.refusal import ConfigRefused
 
 DEFAULT_MAX_EXECUTION_S: Final = ModelConfig(name="", backend="").max_execution_s
 MAX_EXECUTION_S: Final = 86_400.0
-ANY_BACKEND: Final = ("max_execution_s", "retry", "base_tokens", "max_padded_tokens")
+TEXT: Final = (TOKENIZER, MAX_TOKENS, TRUNCATION, EMBEDDING_OUTPUT)
+ANY_BACKEND: Final = ("max_execution_s", "retry", "base_tokens", "max_padded_tokens", *TEXT)
 """Known to every backend, beside its own."""
 OWN_PARAMETERS: Final = (*ANY_BACKEND, "execution")
 """`execution` is the python backend's."""

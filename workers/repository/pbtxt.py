@@ -10,6 +10,7 @@ message's 64-bit fields (tests/unit/test_pbtxt.py).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -57,6 +58,21 @@ def parse(text: str, file: str) -> TritonConfig:
     except text_format.ParseError as error:
         raise ConfigRefused(_explain(str(error), text, file, error.GetLine(), error.GetColumn())) from None
     return _to_json(message, with_defaults=False)
+
+
+def parse_json(text: str) -> TritonConfig:
+    """The fields that a config in Triton's JSON form sets.
+
+    Raises:
+        ConfigRefused: not JSON, or a field or value that Triton's ModelConfig doesn't have.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigRefused(f"the config that was sent is not JSON: {str(error) or 'nested too deep'}") from None
+    if not isinstance(found, dict):
+        raise ConfigRefused(f"the config that was sent is a JSON {type(found).__name__}, not an object")
+    return without_defaults(found)
 
 
 def decode(data: bytes, file: str) -> str:

@@ -28,6 +28,7 @@ from workers.repository.scan import (
     ModelEntry,
     check_model_name,
     choose_versions,
+    find_fallbacks,
     find_versions,
     guess_backend,
     ignored_note,
@@ -63,13 +64,16 @@ def repository_notes(path: Path) -> list[str]:
     return [note for item in _listing(path) if not is_model_folder(item) and (note := ignored_note(item))]
 
 
-def read_model(model_dir: Path) -> ModelEntry:
-    """One model's folder; never raises for what is in it, the entry's `reason` says it."""
+def read_model(model_dir: Path, config: str = "") -> ModelEntry:
+    """One model's folder; never raises for what is in it, the entry's `reason` says it.
+
+    `config`, in Triton's JSON form, stands in for the folder's own config file.
+    """
     triton: TritonConfig = {}
     try:
         check_model_name(model_dir.name)
         listing = _listing(model_dir)
-        triton = _read_config(model_dir, listing)
+        triton = _read_config(model_dir, listing, config)
         return _entry(model_dir, listing, triton)
     except ConfigRefused as error:
         shown, text = f"{model_dir.name}/{CONFIG_FILE}", str(error)
@@ -83,19 +87,36 @@ def _entry(model_dir: Path, listing: Sequence[Listed], triton: TritonConfig) -> 
     backend = backend_of(triton)
     found = find_versions(listing, model_filename(triton, backend))
     versions, unavailable = choose_versions(triton, found)
-    if not is_complete(triton, model_dir / versions[0], backend):
-        triton = completed(triton, model_dir, versions[0], backend)
+    fallbacks = find_fallbacks(triton, found, versions)
+    triton = _complete(triton, model_dir, (*versions, *fallbacks), backend)
     config = to_model_config(triton, model_dir.name, gpu_ids=offered_gpus(backend))
     _check_files(model_dir, triton)
     shown = pbtxt.with_defaults(_as_decided(triton, config))
-    return ModelEntry(model_dir.name, model_dir, config, shown, versions, unavailable, notes=found.notes)
+    return ModelEntry(
+        model_dir.name, model_dir, config, shown, versions, unavailable, notes=found.notes, fallbacks=fallbacks
+    )
 
 
-def _read_config(model_dir: Path, listing: Sequence[Listed]) -> TritonConfig:
-    """The config that the file gives, with name and backend filled in; empty fields are left out."""
+def _complete(triton: TritonConfig, model_dir: Path, versions: Sequence[str], backend: str) -> TritonConfig:
+    """With what the highest version says that can be read: a broken one must not take the others down with it."""
+    refusals: list[ConfigRefused] = []
+    for version in versions:
+        if is_complete(triton, model_dir / version, backend):
+            return triton
+        try:
+            return completed(triton, model_dir, version, backend)
+        except ConfigRefused as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _read_config(model_dir: Path, listing: Sequence[Listed], config: str = "") -> TritonConfig:
+    """The config that the file or `config` gives, with name and backend filled in; empty fields are left out."""
     path, shown = model_dir / CONFIG_FILE, f"{model_dir.name}/{CONFIG_FILE}"
     triton: TritonConfig = {}
-    if path.is_file():
+    if config:
+        triton = pbtxt.parse_json(config)
+    elif path.is_file():
         with path.open("rb") as file:
             text = pbtxt.decode(file.read(pbtxt.MAX_CONFIG_BYTES + 1), shown)
         triton = pbtxt.parse(text, shown)

@@ -49,6 +49,8 @@ class ModelEntry:
     reason: str = ""
     notes: tuple[str, ...] = ()
     """What was ignored, and why: a log line each, once per start."""
+    fallbacks: tuple[str, ...] = ()
+    """Versions that serve in place of those that fail to load, highest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ class FoundVersions:
     versions: tuple[str, ...]
     broken: tuple[VersionState, ...]
     notes: tuple[str, ...]
+
+
+def is_version(name: str) -> bool:
+    """Whether a folder of this name is a version."""
+    return _VERSION.match(name) is not None
 
 
 def is_model_folder(item: Listed) -> bool:
@@ -132,6 +139,13 @@ def choose_versions(
         detail = "; ".join(f"{state.version}: {state.reason}" for state in unavailable[:3])
         raise ConfigRefused(f"no version to load ({detail or 'the folder has no version folder such as 1/'})")
     return chosen, unavailable
+
+
+def find_fallbacks(triton: Mapping[str, Any], found: FoundVersions, chosen: Sequence[str]) -> tuple[str, ...]:
+    """What `latest` falls back on, highest first: it asks for the newest that can serve; other policies name theirs."""
+    policy = triton.get("version_policy", {})
+    is_latest = "specific" not in policy and "all" not in policy
+    return tuple(v for v in found.versions if v not in chosen) if is_latest else ()
 
 
 def guess_backend(listing: Sequence[Listed], filename: str = "") -> str:

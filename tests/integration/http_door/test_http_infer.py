@@ -164,18 +164,18 @@ async def test_two_copies_of_a_header_are_refused_by_name(client: RawClient, nam
     assert await works(client)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, gzip"])
-async def test_an_encoded_body_is_refused_by_name(client: RawClient, encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["zstd", "br", "deflate, gzip"])
+async def test_an_encoding_that_is_not_supported_is_refused_by_name(client: RawClient, encoding: str) -> None:
     reply = await client.ask(http(floats(1), f"Content-Encoding: {encoding}"))
     assert reply.status == 400
     assert encoding in reply.error
     assert await works(client)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
 async def test_another_method_on_infer_is_405_with_allow(client: RawClient, method: str) -> None:
     client.send(http(method=method))
     reply = await client.read(is_head=method == "HEAD")
     assert reply.status == 405
-    assert reply.headers["allow"] == "POST"
+    assert reply.headers["allow"] == "POST, OPTIONS"
     assert await works(client)

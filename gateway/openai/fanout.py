@@ -1,0 +1,137 @@
+"""One call's inputs as several internal requests, a bounded number at a time, gathered in the caller's order.
+
+A portion that fails is asked again input by input, so that the error names the one at fault; what is our state, not the
+input's fault, ends the call at once.
+
+Invariants: when this returns or raises, none of its requests is open (tests/integration/test_openai_routes.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from contract.errors import Cancelled, DeadlineExceeded, HeadraceError
+from contract.principal import Principal
+from contract.tensors import Array
+from gateway.core import Answer, Core, InferRequest, Outcome, Target
+from gateway.openai.asked import Inputs
+from gateway.openai.embedder import Embedder, Vectors
+from gateway.openai.errors import at_input
+
+MAX_OPEN: Final = 32
+"""Requests of one call at a time: enough for a dozen instances, and other callers get in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and until when."""
+
+    principal: Principal
+    request_id: str
+    deadline_s: float
+    traceparent: str = ""
+
+
+@dataclass(slots=True)
+class Embedded:
+    """All of a call's vectors, in its order."""
+
+    vectors: Array
+    """[inputs, width], FP32"""
+    num_tokens: int = 0
+    num_truncated: int = 0
+
+
+@dataclass(slots=True)
+class Fanout:
+    """One call."""
+
+    core: Core
+    target: Target
+    embedder: Embedder
+    caller: Caller
+    inputs: Inputs
+    name: Callable[[int], str]
+    """An input, as errors call it."""
+    _found: dict[int, Array] = field(default_factory=dict)
+    _num_tokens: int = 0
+    _num_truncated: int = 0
+    _num_asked: int = 0
+
+    async def run(self) -> Embedded:
+        """Embed everything.
+
+        Raises:
+            HeadraceError: the first failure; where it is an input's, it names the input.
+        """
+        portions = self.embedder.portions(self.inputs)
+        waiting = iter(portions)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(MAX_OPEN, len(portions))):
+                    group.create_task(self._work(waiting))
+        except BaseExceptionGroup as failed:
+            errors, others = failed.split(HeadraceError)
+            if errors is None or others is not None:
+                raise
+            raise errors.exceptions[0] from None
+        widths = {len(vector) for vector in self._found.values()}
+        assert len(widths) == 1, "the worker checks outputs against the config"
+        vectors = np.stack([self._found[index] for index in range(len(self.inputs))])
+        return Embedded(vectors, self._num_tokens, self._num_truncated)
+
+    async def _work(self, waiting: Iterator[list[int]]) -> None:
+        for indices in waiting:
+            await self._portion(indices)
+
+    async def _portion(self, indices: list[int]) -> None:
+        try:
+            found = await self._ask(indices)
+        except HeadraceError as e:
+            if e.is_retryable or isinstance(e, Cancelled | DeadlineExceeded):
+                raise
+            if len(indices) == 1:
+                raise at_input(e, self.name(indices[0])) from None
+            for index in indices:
+                await self._portion([index])
+            return
+        for index, vector in zip(indices, found.array, strict=True):
+            self._found[index] = vector
+        self._num_tokens += found.num_tokens
+        self._num_truncated += found.num_truncated
+
+    async def _ask(self, indices: list[int]) -> Vectors:
+        tensors = self.embedder.tensors([self.inputs[index] for index in indices])  # type: ignore[arg-type]  # all alike
+        caller, number = self.caller, self._num_asked
+        self._num_asked += 1
+        payload_bytes = sum([len(part) for part in tensors.data])
+        outputs = (self.embedder.output.name,)
+        request = InferRequest(len(indices), tensors.heads, tensors.data, tensors.sizes, payload_bytes, outputs=outputs)
+        request_id = f"{caller.request_id}.{number}" if number else caller.request_id
+        request.ask(caller.principal, request_id, caller.deadline_s, caller.traceparent)
+        answer = await ask(self.core, self.target, request)
+        return self.embedder.vectors(answer, len(indices), tensors.num_tokens)
+
+
+async def ask(core: Core, target: Target, request: InferRequest) -> Answer:
+    """One request's answer; raises its error. Cancelled, it cancels the request."""
+    ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: Outcome) -> None:
+        if not ended.done():
+            ended.set_result(outcome)
+
+    pending = core.submit(target, request, done)
+    try:
+        outcome = await ended
+    except asyncio.CancelledError:
+        pending.cancel()
+        raise
+    if isinstance(outcome, HeadraceError):
+        raise outcome
+    return outcome

@@ -1,0 +1,1 @@
+../../fixture_model.py

@@ -1,0 +1,1 @@
+"""Texts to token ids, for models whose config names a tokenizer."""
