@@ -61,7 +61,7 @@ OTHER_PARTS = """\
 | Prometheus | Apache-2.0 | the image in compose.yaml |
 | Python, Debian | PSF-2.0; each package its own | the images that deploy/Dockerfile starts from |
 | onnxruntime-gpu | MIT | the image `worker-gpu` |
-| CUDA, cuDNN | NVIDIA's own terms, for NVIDIA's GPUs | come with onnxruntime-gpu's extras in the image `worker-gpu`; nothing else needs them |
+| CUDA, cuDNN | NVIDIA's own terms | onnxruntime-gpu's extras, in the image `worker-gpu` only |
 
 The models that `make models` builds, and what they were trained on: [docs/models.md](docs/models.md).
 """
@@ -176,9 +176,9 @@ def checked_licence(name: str, installed: Mapping[str, Distribution]) -> str:
 def stated_licence(distribution: Distribution) -> str:
     """What the metadata says: an expression, a known text, or classifiers; the text itself where it is unknown."""
     metadata = distribution.metadata
-    if expression := metadata.get("License-Expression"):
-        return str(expression)
-    text = str(metadata.get("License") or "").strip()
+    if expressions := metadata.get_all("License-Expression"):
+        return str(expressions[0])
+    text = str((metadata.get_all("License") or [""])[0]).strip()
     if text in TEXTS or is_allowed(text):
         return TEXTS.get(text, text)
     stated = [c.rpartition(" :: ")[2] for c in metadata.get_all("Classifier") or [] if c.startswith("License :: OSI")]
