@@ -6,10 +6,10 @@ ENVIRONMENT := @$(PYTHON) tools/environment.py
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev-venv models demo up test lint format bench wheel lock clean
+.PHONY: help venv dev-venv models demo up test lint format bench wheel lock third-party clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: venv models ## watch real models answer through a real broker, then stop
 	@$(BIN)/python -m headrace.demo $(ARGS)
@@ -48,6 +48,9 @@ wheel: dev-venv ## build dist/headrace-….whl
 
 lock: dev-venv ## resolve requirements/*.lock anew
 	@$(BIN)/python tools/lock.py
+
+third-party: dev-venv models ## write THIRD_PARTY.md, fail on a licence that is not allowed
+	@$(BIN)/python tools/third_party.py
 
 clean: ## remove environments, built models, caches
 	@rm -rf .venv .venv.lock .venv-models .venv-models.lock build dist .headrace

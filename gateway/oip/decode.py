@@ -24,7 +24,7 @@ from contract.messages import ParameterValue, TensorHead
 from contract.model_config import ModelCard
 from gateway.core import NO_PARAMETERS, InferRequest
 from gateway.oip import binary
-from gateway.oip.explain import check_counts, refuse
+from gateway.oip.explain import check_counts, check_pieces, refuse
 from gateway.oip.json_numbers import PACK_ERRORS, pack_checked
 from gateway.oip.parameters import NO_SETTINGS, check_number, read_outputs, read_parameters
 from gateway.oip.plan import Accepted, Plan, plan_of
@@ -163,6 +163,8 @@ def _split(
             f"the request's JSON has {len(text)} bytes, at most {max_json_bytes} are taken; "
             f"send large tensors with the binary tensor data extension"
         )
+    if len(text) > MAX_EXPLAINED_BYTES:
+        check_pieces(text)
     return text, section
 
 

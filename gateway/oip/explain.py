@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from contract.errors import InvalidInput
+from contract.errors import InvalidInput, TooLarge
 from gateway.oip.json_numbers import shown
 
 MAX_TENSORS: Final = 256
 """Inputs, and outputs, of one request."""
+MAX_PIECES: Final = 500_000
+"""Strings, arrays and objects of one request. Each costs half a microsecond and more, ten times as much as a number;
+MiB of them would hold up all other requests for seconds."""
 
 
 def check_counts(inputs: Sequence[object], outputs: Sequence[object] | None) -> None:
@@ -20,6 +23,17 @@ def check_counts(inputs: Sequence[object], outputs: Sequence[object] | None) -> 
     for field, tensors in (("inputs", inputs), ("outputs", outputs or ())):
         if len(tensors) > MAX_TENSORS:
             raise InvalidInput(f"field {field!r} is an array of {len(tensors)}, at most {MAX_TENSORS} are taken")
+
+
+def check_pieces(text: bytes) -> None:
+    """Raises TooLarge where JSON is made of too many pieces; counts characters, so that it costs little itself."""
+    num_strings = (text.count(b'"') - text.count(b'\\"')) // 2
+    num_pieces = num_strings + text.count(b"[") + text.count(b"{")
+    if num_pieces > MAX_PIECES:
+        raise TooLarge(
+            f"the request's JSON has {num_pieces} strings, arrays and objects, at most {MAX_PIECES} are taken; "
+            f"send data as one flat array, or large tensors with the binary tensor data extension"
+        )
 
 
 def refuse(request: object, decoder_says: str) -> NoReturn:

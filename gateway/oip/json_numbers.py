@@ -62,14 +62,20 @@ def pack_checked(head: TensorHead, values: list[Any]) -> bytes:
     Raises:
         InvalidInput: nesting, number, type or range of the values; names the input and what was found.
     """
-    flat = _flatten(head, values)
+    if not isinstance(values, list):
+        raise InvalidInput(f"input {head.name!r}: it has neither data nor binary_data_size")
+    types = set(map(type, values))
+    flat = values
+    if list in types:
+        flat = _flatten(head, values)
+        types = set(map(type, flat))
     wanted = num_elements(head.shape)
     if len(flat) != wanted:
         raise InvalidInput(
             f"input {head.name!r}: data has {len(flat)} values, shape {list(head.shape)} has room for {wanted}"
         )
     allowed = _json_types(head.datatype)
-    if not set(map(type, flat)) <= allowed:
+    if not types <= allowed:
         at = _first_bad(flat, lambda some: set(map(type, some)) <= allowed)
         raise InvalidInput(f"input {head.name!r}: data[{at}] is {shown(flat[at])}, {_wanted(head.datatype)}")
     try:
@@ -147,12 +153,8 @@ def _strings(head: TensorHead, data: memoryview) -> list[str]:
         ) from None
 
 
-def _flatten(head: TensorHead, values: object) -> list[Any]:
-    """Nested lists must follow the shape axis by axis; a list without lists in it is flat already."""
-    if not isinstance(values, list):
-        raise InvalidInput(f"input {head.name!r}: it has neither data nor binary_data_size")
-    if list not in set(map(type, values)):
-        return values
+def _flatten(head: TensorHead, values: list[Any]) -> list[Any]:
+    """Nested lists must follow the shape axis by axis."""
     level: list[Any] = [values]
     for axis, size in enumerate(head.shape):
         for item in level:
