@@ -158,10 +158,24 @@ def _repository_findings(settings: HeadraceSettings) -> list[Finding]:
         reasons = [entry.reason] if entry.reason else [f"version {v.version}: {v.reason}" for v in entry.unavailable]
         if reasons and not entry.versions and not entry.reason:
             reasons.append("no version is left to serve")
+        if entry.config is not None:
+            reasons += [f"{entry.name}/config.pbtxt: {why}" for why in _backend_problems(entry.config.backend)]
         findings += [Finding("bad", "model", f"{entry.name}: {reason}") for reason in reasons]
         if not reasons:
             findings.append(Finding("good", "model", f"{entry.name}, version {', '.join(entry.versions)}"))
     return findings
+
+
+def _backend_problems(backend: str) -> list[str]:
+    """Why a backend could load nothing here; a worker would find out when it loads the model."""
+    from workers.backends.base import LoadFailed
+    from workers.backends.registry import find_backend
+
+    try:
+        find_backend(backend)
+    except LoadFailed as e:
+        return [str(e)]
+    return []
 
 
 async def _broker_findings(settings: HeadraceSettings, note: RunNote | None) -> list[Finding]:

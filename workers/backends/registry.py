@@ -80,7 +80,8 @@ def find_backend(name: str) -> Backend:
         LoadFailed: no such backend, or its library isn't installed; names what is there and what installs it.
     """
     if name not in _BACKENDS:
-        raise LoadFailed(f"there is no backend {name!r}, there are {', '.join(sorted(_BACKENDS))}")
+        there = ", ".join(sorted(_BACKENDS))
+        raise LoadFailed(f"there is no backend {name!r}, there are {there}; docs/formats.md says what can be converted")
     _, library, extra = _BACKENDS[name]
     if library and importlib.util.find_spec(library) is None:
         raise LoadFailed(f"backend {name!r} needs {library}, which is not installed: pip install '{extra}'")
