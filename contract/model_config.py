@@ -114,6 +114,10 @@ class ModelConfig(msgspec.Struct, frozen=True):
         return self.max_batch_size if self.num_instances == 1 else -(-self.max_batch_size // 2)
 
 
+UNLOADED: Final = "unloaded"
+"""Reason of an unavailable version that served until it was dropped: nobody will answer what still waits for it."""
+
+
 class VersionState(msgspec.Struct, frozen=True):
     """One version of a model on one worker."""
 

@@ -36,6 +36,7 @@ from gateway.registry import Registry
 from gateway.repository import Repository
 from gateway.router import Router
 from gateway.settings import GatewaySettings
+from gateway.unloads import Unloads
 from transport.base import Subscription, Transport, TransportError
 from transport.settings import BrokerSettings
 
@@ -72,7 +73,9 @@ class Dispatch:
         self._monotonic = monotonic
         limits = _limits(settings.broker)
         self.registry = Registry()
-        self.router = Router(settings.services, settings.default_service, self.registry)
+        self.router = Router(
+            settings.services, settings.default_service, self.registry, lambda: transport.clock.now_ms(monotonic())
+        )
         self.admission = Admission(settings.max_in_flight, settings.max_held_bytes)
         self.inflight = Inflight(self._on_ended)
         self.cancels = Cancels(transport, self.gateway, monotonic)
@@ -91,6 +94,7 @@ class Dispatch:
         self.receiver = Receiver(self.inflight, self.payloads, monotonic)
         self.recovery = self._make_recovery(limits)
         self.presence = self._make_presence(version)
+        self._unloads = Unloads(self.registry, self.inflight, lambda: self._coalescer.watches)
         self.repository = Repository(
             transport, self.registry, self.router, gateway=self.gateway, timeout_s=settings.model_load_timeout_s
         )
@@ -261,6 +265,7 @@ class Dispatch:
         while True:
             await asyncio.sleep(TICK_S)
             self.presence.tick()
+            self._unloads.tick(self._monotonic())
             self.recovery.take_stranded()
 
 

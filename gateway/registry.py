@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from contract.messages import GatewayBeat, WorkerBeat
-from contract.model_config import ModelCard, ModelState, VersionState
+from contract.model_config import UNLOADED, ModelCard, ModelState, VersionState
 from contract.streams import BEAT_S, DEAD_AFTER_S
 from gateway.ledger import Ledger
 
@@ -130,6 +130,22 @@ class Registry:
                 if key not in cards and not found.get(key):
                     found[key] = reason
         return found
+
+    def unloaded_versions(self) -> dict[ModelKey, frozenset[str]]:
+        """What workers say they have unloaded and none serves, loads or finishes: version digits, and `""` where nobody
+        is left for a request that names none.
+        """
+        said = {key: {""} for key, reason in self.unloaded().items() if reason}
+        alive: dict[ModelKey, set[str]] = {}
+        for view in self._workers.values():
+            for card in view.beat.models:
+                key = (view.beat.group, card.config.name)
+                for state in card.versions:
+                    if state.state != "UNAVAILABLE":
+                        alive.setdefault(key, set()).update((state.version, ""))
+                    elif state.reason == UNLOADED:
+                        said.setdefault(key, set()).update((state.version, ""))
+        return {key: gone for key, found in said.items() if (gone := frozenset(found - alive.get(key, set())))}
 
     def late(self, now_s: float) -> set[ModelKey]:
         """Models of workers whose heartbeat is overdue: worth asking whether anybody still answers for them."""

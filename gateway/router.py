@@ -5,10 +5,10 @@ Found targets are kept until the registry changes, so that resolving is one dict
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from contract.errors import HeadraceError, ModelNotReady, NotFound, NoWorker
-from contract.model_config import ModelCard
+from contract.model_config import UNLOADED, ModelCard, VersionState
 from contract.principal import Principal
 from gateway.core import Target
 from gateway.registry import Registry
@@ -18,10 +18,17 @@ from gateway.settings import ServiceSettings
 class Router:
     """Where requests go now."""
 
-    def __init__(self, services: Mapping[str, ServiceSettings], default_service: str, registry: Registry) -> None:
+    def __init__(
+        self,
+        services: Mapping[str, ServiceSettings],
+        default_service: str,
+        registry: Registry,
+        now_unix_ms: Callable[[], int],
+    ) -> None:
         self._services = services
         self._default_service = default_service
         self._registry = registry
+        self._now_unix_ms = now_unix_ms
         self._found: dict[tuple[str, str, str], Target] = {}
         self._found_revision = -1
 
@@ -81,12 +88,14 @@ class Router:
     def _refusal(self, groups: Sequence[str], model: str, version: str) -> HeadraceError:
         """Why not, from the nearest miss to the farthest: loading or failed, gone, never there."""
         live = [card for g in groups if (card := self._registry.card(g, model)) is not None]
-        for card in live:
-            for state in card.versions:
-                if state.state != "READY" and version in ("", state.version):
-                    return ModelNotReady(_not_ready(model, state.version, state.state, state.reason))
+        states = [s for c in live for s in c.versions if s.state != "READY" and version in ("", s.version)]
+        if states:
+            return ModelNotReady(self._not_ready(model, min(states, key=_nearness)))
         if live and not version:
             return ModelNotReady(f"model {model!r} has no version that is ready")
+        unloaded = self._registry.unloaded()
+        if reasons := [unloaded[g, model] for g in groups if (g, model) in unloaded]:
+            return ModelNotReady(f"model {model!r} is {next(filter(None, reasons), 'not loaded')}")
         known = [card for g in groups if (card := self._registry.remembered(g, model)) is not None]
         if not known:
             return NotFound(f"model {model!r} is not known")
@@ -95,7 +104,16 @@ class Router:
             return NotFound(f"model {model!r} has no version {version!r}, it has: {there}")
         return NoWorker(f"no live worker serves model {model!r}" + (f" version {version}" if version else ""))
 
+    def _not_ready(self, model: str, state: VersionState) -> str:
+        what = f"model {model!r}" + (f" version {state.version}" if state.version else "")
+        if state.state == "LOADING":
+            for_s = max(0, self._now_unix_ms() - state.since_unix_ms) // 1000
+            what += " is loading" + (f", for {for_s} s so far" if state.since_unix_ms else "")
+            return what + (f" (last time: {state.reason})" if state.reason else "")
+        return f"{what} is {state.state.lower()}" + (f": {state.reason}" if state.reason else "")
 
-def _not_ready(model: str, version: str, state: str, reason: str) -> str:
-    what = "is loading" if state == "LOADING" else f"is {state.lower()}"
-    return f"model {model!r} version {version} {what}" + (f": {reason}" if reason else "")
+
+def _nearness(state: VersionState) -> int:
+    """What comes soonest is told first, what was dropped on purpose last."""
+    order = ("LOADING", "UNLOADING", "UNAVAILABLE")
+    return order.index(state.state) + (state.reason == UNLOADED)

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from contract.model_config import ModelCard, ModelConfig, ModelState, ModelStats, VersionState
+from contract.model_config import UNLOADED, ModelCard, ModelConfig, ModelState, ModelStats, VersionState
 from contract.subjects import ANY_VERSION
 from transport.base import Transport
 from workers.host import Host
@@ -31,8 +31,6 @@ from workers.settings import WorkerSettings
 from workers.text.load import load_encoder
 
 FINISH_POLL_S: Final = 0.01
-UNLOADED: Final = "unloaded"
-"""Reason of a version that served; Triton's word, and what tells gateways that nobody will answer what still waits."""
 
 log = structlog.get_logger()
 

@@ -16,8 +16,9 @@ from typing import Final
 
 import structlog
 
+from contract.model_config import UNLOADED
 from workers.backoff import Backoff
-from workers.hosted import UNLOADED, HostedModel
+from workers.hosted import HostedModel
 from workers.modellife import ModelLife, Surroundings
 from workers.repository.footprint import Footprint
 from workers.repository.refusal import ConfigRefused

@@ -19,10 +19,11 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from contract.model_config import UNLOADED
 from contract.subjects import ANY_VERSION, LANES, LaneAddress, alive_subject
 from transport.base import BrokerTimeout, NoResponders, Transport, TransportError
 from workers.host import Host
-from workers.hosted import UNLOADED, HostedModel
+from workers.hosted import HostedModel
 from workers.presence import Presence
 from workers.repository.footprint import Footprint
 from workers.repository.lifecycle import Loaded, find_change, may_take_over

@@ -1,6 +1,7 @@
 import pytest
 
 from contract.errors import ModelNotReady, NotFound, NoWorker
+from contract.model_config import UNLOADED, ModelCard, VersionState
 from contract.principal import DEFAULT_PRINCIPAL, Principal
 from gateway.registry import Registry
 from gateway.router import Router
@@ -20,7 +21,7 @@ def registry() -> Registry:
 
 @pytest.fixture
 def router(registry: Registry) -> Router:
-    return Router(SERVICES, "default", registry)
+    return Router(SERVICES, "default", registry, lambda: 100_000)
 
 
 def resolve(router: Router, model: str, service: str = "", version: str = "") -> str:
@@ -78,12 +79,55 @@ def test_a_model_is_remembered_though_nobody_asked_while_it_lived(router: Router
 
 
 @pytest.mark.parametrize(
-    ("state", "words"), [("LOADING", "is loading: because"), ("UNAVAILABLE", "unavailable: because")]
+    ("state", "words"), [("LOADING", r"is loading \(last time: because"), ("UNAVAILABLE", "unavailable: because")]
 )
 def test_a_model_that_is_not_ready_says_why(router: Router, registry: Registry, state: str, words: str) -> None:
     registry.on_worker_beat(beat("w1", "default", card("m", {"1": state})), 0.0)  # type: ignore[dict-item]
     with pytest.raises(ModelNotReady, match=words):
         resolve(router, "m")
+
+
+def _tell(registry: Registry, *versions: VersionState, unloaded: dict[str, str] | None = None) -> None:
+    told = beat("w1", "default", *([ModelCard(card("m").config, versions)] if versions else []))
+    told.unloaded = unloaded or {}
+    registry.on_worker_beat(told, 0.0)
+
+
+def test_a_model_that_loads_says_for_how_long(router: Router, registry: Registry) -> None:
+    dropped, failed = VersionState("1", "UNAVAILABLE", UNLOADED), VersionState("2", "UNAVAILABLE", "no such layer")
+    _tell(registry, dropped, failed, VersionState("3", "LOADING", since_unix_ms=88_000))
+    with pytest.raises(ModelNotReady, match="version 3 is loading, for 12 s so far"):
+        resolve(router, "m")
+    _tell(registry, dropped, failed)
+    with pytest.raises(ModelNotReady, match="version 2 is unavailable: no such layer"):
+        resolve(router, "m")
+    _tell(registry, VersionState("", "UNAVAILABLE", "no config"))
+    with pytest.raises(ModelNotReady, match="model 'm' is unavailable: no config"):
+        resolve(router, "m")
+
+
+@pytest.mark.parametrize(("reason", "words"), [("", "is not loaded"), (UNLOADED, "is unloaded")])
+def test_a_model_that_waits_in_the_repository_is_not_ready(router, registry, reason, words) -> None:
+    _tell(registry, unloaded={"m": reason})
+    with pytest.raises(ModelNotReady, match=words):
+        resolve(router, "m")
+
+
+def test_what_workers_say_they_unloaded_is_gone_unless_somebody_still_has_it(registry: Registry) -> None:
+    key = ("default", "m")
+    _tell(registry, VersionState("1", "UNAVAILABLE", UNLOADED), VersionState("2", "READY"))
+    assert registry.unloaded_versions() == {key: {"1"}}
+    registry.on_worker_beat(beat("w2", "default", card("m", {"1": "UNLOADING"})), 0.0)
+    assert registry.unloaded_versions() == {}
+    registry.on_worker_beat(beat("w2", "default", card("m", {"2": "READY"})), 0.0)
+    _tell(registry, unloaded={"m": UNLOADED})
+    assert registry.unloaded_versions() == {}
+    registry.on_worker_beat(beat("w2", "default"), 0.0)
+    assert registry.unloaded_versions() == {key: {""}}
+    _tell(registry, unloaded={"m": ""})
+    assert registry.unloaded_versions() == {}, "what was never loaded was not unloaded"
+    _tell(registry, VersionState("1", "UNAVAILABLE", "it failed"))
+    assert registry.unloaded_versions() == {}, "what failed may come with the next try"
 
 
 def test_a_pinned_version_must_be_ready_and_known(router: Router, registry: Registry) -> None:
