@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -40,6 +41,9 @@ INT64_FIELDS: Final = frozenset(
     }
 )
 """protobuf's JSON writes 64-bit integers as strings, Triton's as numbers."""
+_MAX_SEARCHED: Final = 64 * 1024  # characters; a parse of these takes a tenth of a second, a search sixteen of them
+_WORD: Final = "-+.0123456789" + string.ascii_letters
+_MAX_WHAT: Final = 400  # characters; the parser repeats a string of any length
 _STRING_MAPS: Final = frozenset({"cc_model_filenames", "input_map", "metric_tags", "output_map", "parameters"})
 """Their keys are the user's own words, and no value in them is a 64-bit integer."""
 
@@ -57,6 +61,9 @@ def parse(text: str, file: str) -> TritonConfig:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
         raise ConfigRefused(_explain(str(error), text, file, error.GetLine(), error.GetColumn())) from None
+    except ValueError as error:
+        # The parser checks no enum that is given by its number: protobuf itself does, and knows no line.
+        raise ConfigRefused(_explain(str(error), text, file, *_first_word_of(text, ValueError))) from None
     return _to_json(message, with_defaults=False)
 
 
@@ -146,11 +153,32 @@ def _with_numbers(node: object, name: str = "") -> object:
     return node
 
 
+def _first_word_of(text: str, error: type[Exception]) -> tuple[int, int]:
+    """Line and column of the word that first makes the parser raise `error`; every longer beginning raises it too."""
+    from google.protobuf import text_format
+
+    low, high = 0, len(text)
+    while high - low > 1 and len(text) <= _MAX_SEARCHED:
+        middle = (low + high) // 2
+        try:
+            text_format.Parse(text[:middle], _message_class()())
+        except text_format.ParseError:
+            low = middle
+        except error:
+            high = middle
+        else:
+            low = middle
+    start = len(text[:high].rstrip(_WORD))
+    return text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+
+
 def _explain(message: str, text: str, file: str, line: int, column: int) -> str:
     lines = text.split("\n")
     offending = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    what = message.partition(" : ")[2] or message
-    what = re.sub(r"^'.*?': (?=[A-Z])", "", what)  # the parser quotes the line too, but not in every message
+    what = re.sub(r"^[0-9]+:[0-9]+ : ", "", message)
+    if 0 < line <= len(lines):  # the parser quotes the line too, but not in every message
+        what = what.removeprefix(f"'{lines[line - 1]}': ")
+    what = what if len(what) <= _MAX_WHAT else f"{what[:_MAX_WHAT]}…"
     shown = f", in {offending[:120]!r}" if offending else ", at the end of the file"
     hint = ""
     if offending.startswith("//") or (lines[line - 1 : line] and lines[line - 1][column - 1 : column] == "/"):
