@@ -9,13 +9,14 @@ Invariants: when this returns or raises, none of its requests is open (tests/int
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from contract.errors import Cancelled, DeadlineExceeded, HeadraceError
+from contract.errors import Cancelled, DeadlineExceeded, HeadraceError, QueueFull
 from contract.principal import Principal
 from contract.tensors import Array
 from gateway.core import Answer, Core, InferRequest, Outcome, Target
@@ -62,6 +63,7 @@ class Fanout:
     _num_tokens: int = 0
     _num_truncated: int = 0
     _num_asked: int = 0
+    _num_working: int = 0
 
     async def run(self) -> Embedded:
         """Embed everything.
@@ -70,10 +72,11 @@ class Fanout:
             HeadraceError: the first failure; where it is an input's, it names the input.
         """
         portions = self.embedder.portions(self.inputs)
-        waiting = iter(portions)
+        waiting = deque(portions)
+        self._num_working = min(MAX_OPEN, len(portions))
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(MAX_OPEN, len(portions))):
+                for _ in range(self._num_working):
                     group.create_task(self._work(waiting))
         except BaseExceptionGroup as failed:
             errors, others = failed.split(HeadraceError)
@@ -85,9 +88,18 @@ class Fanout:
         vectors = np.stack([self._found[index] for index in range(len(self.inputs))])
         return Embedded(vectors, self._num_tokens, self._num_truncated)
 
-    async def _work(self, waiting: Iterator[list[int]]) -> None:
-        for indices in waiting:
-            await self._portion(indices)
+    async def _work(self, waiting: deque[list[int]]) -> None:
+        """Portions one after another. Where the model's queue takes no more, the call makes do with fewer at a time."""
+        while waiting:
+            indices = waiting.popleft()
+            try:
+                await self._portion(indices)
+            except QueueFull:
+                if self._num_working == 1:
+                    raise
+                waiting.append([index for index in indices if index not in self._found])
+                break
+        self._num_working -= 1
 
     async def _portion(self, indices: list[int]) -> None:
         try:

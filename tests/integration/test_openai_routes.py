@@ -19,6 +19,7 @@ from contract.errors import (
     ModelFailed,
     ModelNotReady,
     NotFound,
+    NoWorker,
     QueueFull,
 )
 from contract.messages import TensorHead
@@ -210,7 +211,37 @@ async def test_a_portion_that_only_fails_together_is_answered_one_by_one(
     assert [item["embedding"][0] for item in found["data"]] == [3, 5, 4]
 
 
-@pytest.mark.parametrize(("error", "status"), [(QueueFull("full"), 503), (DeadlineExceeded("late"), 504)])
+async def test_a_model_with_a_short_queue_gets_fewer_requests_at_a_time(
+    http: httpx.AsyncClient, core: EmbedCore
+) -> None:
+    loop, num_open = asyncio.get_running_loop(), 0
+
+    def close(opened: Open) -> None:
+        nonlocal num_open
+        num_open -= 1
+        opened.answer()
+
+    def submit(target: Target, request: InferRequest, done: Done) -> Open:
+        nonlocal num_open
+        opened = Open(request, done, core.news.set)
+        core.requests.append(request)
+        if num_open == 3:
+            opened.answer(QueueFull("3 requests wait"))
+        else:
+            num_open += 1
+            loop.call_later(0.001, close, opened)
+        return opened
+
+    core.submit = submit  # type: ignore[method-assign]
+    texts = ["a" * n for n in range(1, 101)]
+    found = (await http.post("/v1/embeddings", json=body(texts))).json()
+    assert [item["embedding"][0] for item in found["data"]] == list(range(1, 101))
+    assert 25 < len(core.requests) < 25 + MAX_OPEN
+    core.submit = lambda _t, request, done: done(QueueFull("full"))  # type: ignore[method-assign,assignment]
+    error_of(await http.post("/v1/embeddings", json=body(texts)), 503)
+
+
+@pytest.mark.parametrize(("error", "status"), [(NoWorker("gone"), 503), (DeadlineExceeded("late"), 504)])
 async def test_our_state_ends_a_call_at_once_and_cancels_the_rest(
     http: httpx.AsyncClient, core: EmbedCore, error: HeadraceError, status: int
 ) -> None:
