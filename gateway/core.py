@@ -185,5 +185,8 @@ class Core(Protocol):
     def statistics(self, group: str, model: str, version: str) -> ModelStats:
         """What workers counted for a version, as they told last; its gauges mean nothing."""
 
-    async def refresh(self) -> None:
-        """Have live workers tell their figures anew: a moment, or a third of a second where one does not answer."""
+    async def refresh(self, max_age_s: float = 0.0) -> None:
+        """Have live workers tell their figures anew, unless they did so short a time ago.
+
+        Takes a moment, or a third of a second where one does not answer.
+        """

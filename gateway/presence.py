@@ -138,11 +138,14 @@ class Presence:
         self._next_beat_s = self._monotonic() + BEAT_S
         self._send(gateway_beat_subject(self._beat.gateway), pack(self._beat))
 
-    async def refresh(self) -> None:
-        """Ask everybody to beat and wait for each live worker's; one question serves all who wait for the next."""
-        arrived_s = self._monotonic()
+    async def refresh(self, max_age_s: float = 0.0) -> None:
+        """Ask everybody to beat and wait for each live worker's, unless that was done so short a time ago.
+
+        One question serves all who wait for the next.
+        """
+        since_s = self._monotonic() - max_age_s
         async with self._refreshing:
-            if self._refreshed_s > arrived_s or not self._transport.is_connected:
+            if self._refreshed_s > since_s or not self._transport.is_connected:
                 return
             await asyncio.sleep(max(0.0, self._refreshed_s + MIN_REFRESH_S - self._monotonic()))
             self._refreshed_s = self._monotonic()

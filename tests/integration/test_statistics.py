@@ -210,11 +210,12 @@ async def test_statistics_outlive_the_worker_and_add_up_over_workers(memory_brok
 
 
 async def test_a_version_loaded_again_counts_on(memory_broker: MemoryBroker) -> None:
-    async with running(memory_broker, entry(double_config())) as w, serving(memory_broker) as service:
+    explicit = {"model_control_mode": "explicit", "models": ["m"]}
+    async with running(memory_broker, entry(double_config()), **explicit) as w, serving(memory_broker) as service:
         await service.infer(1)
         for action in ("unload", "load"):
             assert (await w.worker.control(ControlRequest(action, "m"))).error == ""
-        await until(lambda: service.core.registry.card("default", "m"))
+        await until(lambda: (card := service.core.registry.card("default", "m")) and card.ready_versions)
         await service.infer(1)
         assert (await service.stats())["inference_count"] == 2
 
