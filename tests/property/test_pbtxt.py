@@ -23,6 +23,8 @@ TYPE_FP32 TYPE_STRING TYPE_INVALID KIND_CPU KIND_MODEL DELAY REJECT MODEL_INT8 "
 "🙂" ${x} //""".split()  # noqa: SIM905 - as above
 MARKS = [*"{}[]<>:;,#\n\"'\\", " ", "# c\n", "\t", "\r\n", "\x0c", "\0", "\u2028", "\ufeff"]
 
+slow = settings(deadline=None)  # the first parse imports protobuf
+
 tokens = st.sampled_from(FIELDS) | st.sampled_from(VALUES) | st.sampled_from(MARKS) | st.text(max_size=3)
 scalars = st.tuples(st.sampled_from(FIELDS), st.sampled_from(VALUES)).map(": ".join)
 blocks = st.recursive(
@@ -34,22 +36,25 @@ blocks = st.recursive(
 )
 
 
+@slow
 @given(st.binary(max_size=300))
 def test_any_bytes_end_in_a_config_or_a_refusal(data: bytes) -> None:
     config_pbtxt(data)
 
 
+@slow
 @given(st.lists(tokens, max_size=40).map(" ".join))
 def test_any_tokens_end_in_a_config_or_a_refusal(text: str) -> None:
     config_pbtxt(text.encode("utf-8", "replace"))
 
 
+@slow
 @given(st.lists(blocks, max_size=8).map("\n".join))
 def test_anything_like_a_config_ends_in_a_config_or_a_refusal(text: str) -> None:
     config_pbtxt(text.encode())
 
 
-@settings(max_examples=200, deadline=None)
+@slow
 @given(st.sampled_from(CONFIGS), st.data())
 def test_a_real_file_with_something_changed_ends_in_a_config_or_a_refusal(path: Path, data: st.DataObject) -> None:
     content = path.read_bytes()
