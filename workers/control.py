@@ -39,13 +39,14 @@ class Control:
         lifecycle: Lifecycle,
         stop: asyncio.Event,
         beat_soon: Callable[[], None],
+        slot: Path | None = None,
     ) -> None:
         self._settings = settings
         self._transport = transport
         self._lifecycle = lifecycle
         self._stop = stop
         self._beat_soon = beat_soon
-        self.uploads = Uploads()
+        self.uploads = Uploads(slot)
 
     async def answer(self, request: ControlRequest) -> ControlReply:
         """Do what was asked; returns when it is done."""

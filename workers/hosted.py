@@ -255,9 +255,11 @@ class HostedModel:
         self._host.changed()
 
     def _state(self, version: str, state: ModelState, reason: str = "") -> VersionState:
-        desk = self._host.desk
-        since_ms = desk.clock.now_ms(desk.now_s()) if state == "LOADING" else 0
-        return VersionState(version, state, reason, since_ms)
+        if state != "LOADING":
+            return VersionState(version, state, reason)
+        desk, known = self._host.desk, self._states.get(version)
+        since_ms = known.since_unix_ms if known is not None and known.state == "LOADING" else 0
+        return VersionState(version, state, reason, since_ms or desk.clock.now_ms(desk.now_s()))
 
     def _forget_states(self, gone: Collection[str]) -> None:
         """Versions that failed and have no folder any more; what is in `gone` served and stays told as unloaded."""

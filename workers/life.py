@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -65,6 +66,7 @@ class Worker:
         names: ListModels = model_names,
         read: ReadModel = read_model,
         survey: Survey = take_footprint,
+        slot: Path | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
@@ -84,8 +86,8 @@ class Worker:
         self._num_stuck = 0
         self._tasks: set[asyncio.Task[None]] = set()
         around = Surroundings(settings, transport, self, self.presence, load, read, survey, self._persist)
-        self.lifecycle = Lifecycle(around, names, self._spawn)
-        self._control = Control(settings, transport, self.lifecycle, self.stop, self.presence.beat_soon)
+        self.lifecycle = Lifecycle(around, names, self._spawn, slot)
+        self._control = Control(settings, transport, self.lifecycle, self.stop, self.presence.beat_soon, slot)
         transport.on_lost(self.desk.drop_lost)
         transport.on_reconnect(lambda: self._spawn(self._ensure_streams()))
 

@@ -22,6 +22,7 @@ from workers.hosted import HostedModel
 from workers.modellife import ModelLife, Surroundings
 from workers.repository.footprint import Footprint
 from workers.repository.refusal import ConfigRefused
+from workers.repository.saved import Source, read_saved, save
 
 FIRST_RETRY_S: Final = 2.0
 MAX_RETRY_S: Final = 60.0
@@ -40,8 +41,10 @@ log = structlog.get_logger()
 class Lifecycle:
     """Which models there are, and when each takes a step."""
 
-    def __init__(self, around: Surroundings, names: ListModels, spawn: Spawn) -> None:
+    def __init__(self, around: Surroundings, names: ListModels, spawn: Spawn, slot: Path | None = None) -> None:
+        """`slot`: where what was loaded on request is kept for this worker's successor."""
         self._around = around
+        self._slot = slot
         self._settings = around.settings
         self._names = names
         self._spawn = spawn
@@ -76,10 +79,23 @@ class Lifecycle:
         path, wanted = self._settings.model_repository, self._settings.models
         if self._settings.model_control_mode == "explicit":
             self._known = (await asyncio.to_thread(self._names, path, []))[:MAX_REMEMBERED]
-            if not wanted:
+            if await self._take_up() or not wanted:
                 return
         for name in await asyncio.to_thread(self._names, path, [] if ALL in wanted else wanted):
             self._begin(name)
+
+    async def _take_up(self) -> bool:
+        """Begin what this worker's predecessor had loaded; False if there was none."""
+        saved = None if self._slot is None else await asyncio.to_thread(read_saved, self._slot)
+        for name, source in (saved or {}).items():
+            life = self._begin(name)
+            life.model_dir, life.config = Path(source.model_dir), source.config
+        return saved is not None
+
+    async def _save(self) -> None:
+        if self._slot is not None:
+            models = {name: Source(str(life.model_dir.absolute()), life.config) for name, life in self._lives.items()}
+            await asyncio.to_thread(save, self._slot, models)
 
     def start(self) -> None:
         """Load what `prepare` found."""
@@ -146,6 +162,8 @@ class Lifecycle:
                 before = life.model_dir, life.config
                 life.model_dir, life.config = model_dir, config
                 reason = await life.step(looks=True, is_forced=True)
+                if not reason:
+                    await self._save()
                 if reason and life.hosted.serving_versions:
                     life.model_dir, life.config = before
                     return reason, model_dir
@@ -153,8 +171,11 @@ class Lifecycle:
 
     async def unload(self, name: str) -> tuple[bool, Path] | None:
         """Stop serving it: whether all it had was finished, and the folder it came from. None if it is not here."""
-        life = self._lives.get(name)
-        return None if life is None else (await self._end(life), life.model_dir)
+        if (life := self._lives.get(name)) is None:
+            return None
+        has_finished = await self._end(life)
+        await self._save()
+        return has_finished, life.model_dir
 
     async def _leave(self, life: ModelLife) -> None:
         await self._end(life)

@@ -9,10 +9,14 @@ however this process ended.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import structlog
@@ -21,6 +25,7 @@ import uvloop
 from transport.logs import configure_logs
 from workers.backoff import Backoff
 from workers.parent import read_settings, watch_parent
+from workers.repository.saved import SLOT_FOLDER
 from workers.settings import WorkerSettings
 
 WORKER_COMMAND: Final = (sys.executable, "-m", "workers.worker")
@@ -32,17 +37,33 @@ log = structlog.get_logger()
 
 async def run_pool(settings: WorkerSettings, stop: asyncio.Event, *, command: Sequence[str] = WORKER_COMMAND) -> None:
     """Keep `settings.num_processes` workers alive until `stop`, then drain them; returns when all have ended."""
-    async with asyncio.TaskGroup() as group:
-        for slot in range(settings.num_processes):
-            group.create_task(_keep_alive(slot, settings, stop, command))
+    with ExitStack() as stack:
+        # What was loaded on request outlives the worker that was asked, in a folder of its slot's own.
+        folders = _slot_folders(settings, stack)
+        async with asyncio.TaskGroup() as group:
+            for slot in range(settings.num_processes):
+                environment = {SLOT_FOLDER: str(folders[slot])} if folders else {}
+                group.create_task(_keep_alive(slot, settings, stop, command, environment))
 
 
-async def _keep_alive(slot: int, settings: WorkerSettings, stop: asyncio.Event, command: Sequence[str]) -> None:
+def _slot_folders(settings: WorkerSettings, stack: ExitStack) -> list[Path]:
+    if settings.model_control_mode != "explicit":
+        return []
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="headrace-pool-", ignore_cleanup_errors=True)))
+    folders = [folder / str(slot) for slot in range(settings.num_processes)]
+    for each in folders:
+        each.mkdir()
+    return folders
+
+
+async def _keep_alive(
+    slot: int, settings: WorkerSettings, stop: asyncio.Event, command: Sequence[str], environment: Mapping[str, str]
+) -> None:
     backoff = Backoff(settings.restart_backoff_s)
     while not stop.is_set():
         started_s = time.monotonic()
         try:
-            code = await _run_worker(slot, settings, stop, command)
+            code = await _run_worker(slot, settings, stop, command, environment)
         except OSError as e:
             log.error("worker-not-started", slot=slot, error=str(e))
             code = -1
@@ -54,9 +75,13 @@ async def _keep_alive(slot: int, settings: WorkerSettings, stop: asyncio.Event, 
         await _wait(stop, pause_s)
 
 
-async def _run_worker(slot: int, settings: WorkerSettings, stop: asyncio.Event, command: Sequence[str]) -> int:
+async def _run_worker(
+    slot: int, settings: WorkerSettings, stop: asyncio.Event, command: Sequence[str], environment: Mapping[str, str]
+) -> int:
     """One worker's life; its exit code, negative for a signal."""
-    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, env={**os.environ, **environment}
+    )
     log.info("worker-started", slot=slot, pid=process.pid)
     assert process.stdin is not None
     process.stdin.write(settings.model_dump_json().encode() + b"\n")

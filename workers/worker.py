@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import sys
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -22,6 +23,7 @@ from workers.backoff import Backoff
 from workers.life import BROKER_BACKOFF_S, MAX_BROKER_BACKOFF_S, Worker
 from workers.loopwatch import watch_loop
 from workers.parent import read_settings, watch_parent
+from workers.repository.saved import SLOT_FOLDER
 from workers.settings import WorkerSettings
 
 LOOP_GRACE_S: Final = 10.0
@@ -56,7 +58,8 @@ async def _main(settings: WorkerSettings, name: str) -> int:
     transport = await connect_for_ever(settings, f"worker-{name}", stop)
     if transport is None:
         return 0
-    worker = Worker(settings, transport, name=name, stop=stop)
+    slot = os.environ.get(SLOT_FOLDER)
+    worker = Worker(settings, transport, name=name, stop=stop, slot=Path(slot) if slot else None)
 
     def max_silent_s() -> float:
         configs = [m.entry.config for m in worker.models.values() if m.entry.config is not None]

@@ -333,3 +333,23 @@ async def test_an_override_serves_until_the_next_load_and_its_files_go_with_it(
         assert (await f.control("load", "fresh", config=OVERRIDE, files=await upload("1/kind", b"x6"))).error == ""
         assert (await f.ask(model="fresh")).arrays["OUT"].tolist() == (row(6)["IN"]).tolist()
     assert kinds() == []
+
+
+async def test_the_successor_of_a_worker_loads_what_that_one_was_asked_for(
+    memory_broker, requester, disk, tmp_path
+) -> None:
+    disk.config("other")
+    disk.version("1", "x3", "other")
+    slot = tmp_path / "slot"
+    slot.mkdir()
+    explicit = {"model_control_mode": "explicit", "models": ["m"], "allow_model_upload": True}
+    async with Following(memory_broker, disk, requester, **explicit).running(slot) as f:
+        await f.until(lambda: f.ready() == {"1"})
+        assert (await f.control("load", "other")).error == ""
+        blob = await requester.transport.put_blob("g", [msgspec.msgpack.encode({"1/kind": b"x6"})])
+        assert (await f.control("load", "sent", config=OVERRIDE, files=blob)).error == ""
+        assert (await f.control("unload", "m")).error == ""
+    async with Following(memory_broker, disk, requester, **explicit).running(slot) as f:
+        await f.until(lambda: f.ready("other") == {"1"} and f.ready("sent") == {"1"})
+        assert f.ready() == set()
+        assert (await f.ask(model="sent")).arrays["OUT"].tolist() == (row(6)["IN"]).tolist()

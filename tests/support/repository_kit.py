@@ -154,10 +154,10 @@ class Following:
             self._news.notify_all()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Following]:
+    async def running(self, slot: Path | None = None) -> AsyncIterator[Following]:
         transport, listener = await self._broker.connect("worker"), await self._broker.connect("listener")
         settings = WorkerSettings(model_repository=self.disk.root, **self._settings)
-        self.worker = Worker(settings, transport, load=self.load)
+        self.worker = Worker(settings, transport, load=self.load, slot=slot)
         await listener.subscribe(WORKER_BEATS, self._on_beat)
         life = asyncio.create_task(self.worker.run())
         try:

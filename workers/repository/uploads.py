@@ -21,10 +21,11 @@ MAX_PART_BYTES: Final = 255
 
 
 class Uploads:
-    """This worker's temporary folder; made with the first upload."""
+    """This worker's temporary folder; made with the first upload, unless the pool gave it one that outlives it."""
 
-    def __init__(self) -> None:
-        self._folder: Path | None = None
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._is_own = folder is None
 
     def write(self, model: str, files: Mapping[str, bytes]) -> Path:
         """Blocks. The model's folder, which bears its name and holds exactly `files`.
@@ -60,9 +61,10 @@ class Uploads:
             shutil.rmtree(model_dir.parent, ignore_errors=True)
 
     def clear(self) -> None:
-        """Blocks. Forget all."""
-        folder, self._folder = self._folder, None
-        if folder is not None:
+        """Blocks. Forget all, but leave what the pool's next worker takes up."""
+        folder = self._folder
+        if folder is not None and self._is_own:
+            self._folder = None
             shutil.rmtree(folder, ignore_errors=True)
 
 
