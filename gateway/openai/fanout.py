@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.errors import Cancelled, DeadlineExceeded, HeadraceError, QueueFull
+from contract.errors import HeadraceError, InvalidInput, ModelFailed, QueueFull, TooLarge
 from contract.principal import Principal
 from contract.tensors import Array
 from gateway.core import Answer, Core, InferRequest, Outcome, Target
@@ -24,6 +24,8 @@ from gateway.openai.asked import Inputs
 from gateway.openai.embedder import Embedder, Vectors
 from gateway.openai.errors import at_input
 
+MAY_BE_AN_INPUTS: Final = (InvalidInput, ModelFailed, TooLarge)
+"""Errors that one input among several may be to blame for."""
 MAX_OPEN: Final = 32
 """Requests of one call at a time: enough for a dozen instances, and other callers get in between."""
 
@@ -105,7 +107,7 @@ class Fanout:
         try:
             found = await self._ask(indices)
         except HeadraceError as e:
-            if e.is_retryable or isinstance(e, Cancelled | DeadlineExceeded):
+            if not isinstance(e, MAY_BE_AN_INPUTS):
                 raise
             if len(indices) == 1:
                 raise at_input(e, self.name(indices[0])) from None

@@ -14,6 +14,7 @@ import pytest
 
 from contract.errors import (
     DeadlineExceeded,
+    Forbidden,
     HeadraceError,
     InvalidInput,
     ModelFailed,
@@ -241,7 +242,9 @@ async def test_a_model_with_a_short_queue_gets_fewer_requests_at_a_time(
     error_of(await http.post("/v1/embeddings", json=body(texts)), 503)
 
 
-@pytest.mark.parametrize(("error", "status"), [(NoWorker("gone"), 503), (DeadlineExceeded("late"), 504)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(NoWorker("no"), 503), (DeadlineExceeded("no"), 504), (Forbidden("no"), 403)]
+)
 async def test_our_state_ends_a_call_at_once_and_cancels_the_rest(
     http: httpx.AsyncClient, core: EmbedCore, error: HeadraceError, status: int
 ) -> None:
@@ -250,7 +253,7 @@ async def test_our_state_ends_a_call_at_once_and_cancels_the_rest(
     await core.until(lambda: len(core.opened) >= 5)
     core.opened[2].answer(error)
     response = await call
-    error_of(response, status)
+    assert error_of(response, status)["message"] == "no"
     assert ("retry-after" in response.headers) == (status == 503)
     await core.until(lambda: all(o.is_cancelled for i, o in enumerate(core.opened) if i != 2))
 
