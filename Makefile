@@ -55,5 +55,5 @@ third-party: dev-venv models ## write THIRD_PARTY.md, fail on a licence that is 
 clean: ## remove environments, built models, caches
 	@rm -rf .venv .venv.lock .venv-models .venv-models.lock build dist .headrace
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
-	@rm -rf model_repository/toxicity/1 model_repository/minilm/1
+	@rm -rf model_repository/*/[0-9]*
 	@find contract transport gateway workers headrace tests bench tools -name __pycache__ -prune -exec rm -rf {} +

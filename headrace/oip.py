@@ -41,11 +41,13 @@ class Result:
 
 
 def input_specs(metadata: Mapping[str, Any]) -> dict[str, InputSpec]:
-    """Inputs by name from `GET /v2/models/<model>`."""
-    return {
+    """Inputs by name from `GET /v2/models/<model>`, with the text that may stand in place of token ids."""
+    specs = {
         i["name"]: InputSpec(i["name"], i["datatype"], tuple(int(n) for n in i["shape"]))
         for i in metadata.get("inputs", [])
     }
+    text = (metadata.get("parameters") or {}).get("text_input")
+    return {text: InputSpec(text, "BYTES", (-1, 1)), **specs} if text else specs
 
 
 def as_tensor(value: ArrayLike, spec: InputSpec) -> Array:

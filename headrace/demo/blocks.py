@@ -1,4 +1,4 @@
-"""The three blocks of the story. Each shows something, checks it, and ends with the command that does it by hand."""
+"""The blocks of the story. Each shows something, checks it, and ends with the command that does it by hand."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from contract.errors import HeadraceError
 from contract.tensors import Array
 from headrace.client import Client
 from headrace.cluster import look
+from headrace.demo.moderation import hot_loaded, three_models
 from headrace.demo.stage import Stage
 from headrace.up import program
 from transport.connection import connect
@@ -181,5 +182,5 @@ async def _a_worker(stage: Stage) -> int:
         await transport.close()
 
 
-BLOCKS: tuple[Callable[[Stage], Awaitable[bool]], ...] = (toxicity, nearest, killed_worker)
+BLOCKS: tuple[Callable[[Stage], Awaitable[bool]], ...] = (toxicity, nearest, hot_loaded, three_models, killed_worker)
 """In the order they are told. What comes later adds its own."""

@@ -9,6 +9,9 @@ from headrace.client import Client
 from headrace.launcher import Running
 from headrace.say import Say
 
+HOT_LOADED = "sentiment"
+"""The model whose second version arrives during the demo."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -16,7 +19,14 @@ class Stage:
 
     running: Running
     repository: Path
+    watched: Path
+    """What the workers serve and follow: links to the models, so that the demo can change it."""
     say: Say
+
+    @property
+    def new_version(self) -> Path:
+        """Folder of the version that is not served at the start."""
+        return (self.repository / HOT_LOADED / "2").resolve()
 
     def client(self) -> Client:
         """A connection of one's own to the gateway."""

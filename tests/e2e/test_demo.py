@@ -20,10 +20,13 @@ def test_the_demo_tells_its_story_and_is_right(tmp_path: Path) -> None:
     lines = output.splitlines()
     assert process.returncode == 0, output
     assert lines[-1] == "demo: ok"
-    assert len(lines) <= 40
-    assert len(re.findall(r"^ +(toxic|fine) .* ms   ", output, re.MULTILINE)) == 5
+    assert len(lines) <= 65
+    assert len(re.findall(r"^ +(toxic|fine) +[\d.]+% .* ms   ", output, re.MULTILINE)) == 5
+    assert re.search(r"answered: \d{3,} by version 1, \d{3,} by version 2; failed: 0\n", output)
+    assert len(re.findall(r"^ +(negative|neutral|positive) +\d+% .*%   ", output, re.MULTILINE)) == 4
+    assert len(re.findall(r"^ +(toxic|fine) +(negative|neutral|positive) ", output, re.MULTILINE)) == 6
     assert "200 of 200 answered, slowest " in output
-    assert output.count("by hand, while `make up` runs: ") == 3
+    assert output.count("by hand, while `make up` runs: ") == 5
     assert "by hand, while `make up` runs: kill -9 PID, of a worker that `" in output
     assert "pkill" not in output
     assert "none of its processes is left" in output

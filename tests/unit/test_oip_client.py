@@ -81,6 +81,11 @@ def test_metadata_gives_the_inputs() -> None:
     assert found == {"text": TEXT}
 
 
+def test_a_model_with_a_tokenizer_takes_text_too() -> None:
+    ids = {"name": "ids", "datatype": "INT64", "shape": [-1, -1]}
+    assert input_specs({"inputs": [ids], "parameters": {"text_input": "text"}}) == {"ids": IDS, "text": TEXT}
+
+
 def test_values_are_json_where_the_input_is_no_text() -> None:
     specs = {"text": TEXT, "ids": IDS}
     assert parse_inputs("m", ["ids=[1,2]", "text=12"], [], specs) == {"ids": [1, 2], "text": "12"}

@@ -14,6 +14,7 @@ Source: the BERT encoder as in the model's config.json; pooling as in its 1_Pool
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -38,13 +39,31 @@ Weights = dict[str, np.ndarray]
 
 def build(version_dir: Path) -> None:
     """Write `model.onnx` and `tokenizer.json` into `version_dir`."""
-    folder = minilm_folder()
-    onnx.save(_model(_read_safetensors(folder / "model.safetensors")), version_dir / "model.onnx")
-    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    # As shipped it cuts and fills every text to 128 tokens: the padding would be computed.
+    onnx.save(model(), version_dir / "model.onnx")
+    (version_dir / "tokenizer.json").write_text(tokenizer_text(), encoding="utf-8")
+
+
+def model() -> onnx.ModelProto:
+    """The whole graph in FP32."""
+    return _model(_weights())
+
+
+def tokenizer_text() -> str:
+    """The tokenizer's file. As shipped it cuts and fills every text to 128 tokens: the padding would be computed."""
+    tokenizer = json.loads((minilm_folder() / "tokenizer.json").read_text(encoding="utf-8"))
     tokenizer["padding"] = None
     tokenizer["truncation"]["max_length"] = MAX_TOKENS
-    (version_dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    return json.dumps(tokenizer, ensure_ascii=False)
+
+
+def word_embeddings() -> np.ndarray:
+    """[vocabulary, 384], a row per token."""
+    return _weights()["embeddings.word_embeddings.weight"]
+
+
+@functools.cache
+def _weights() -> Weights:
+    return _read_safetensors(minilm_folder() / "model.safetensors")
 
 
 def _read_safetensors(path: Path) -> Weights:
