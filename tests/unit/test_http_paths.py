@@ -91,10 +91,11 @@ def test_a_refused_head_is_still_read_to_its_end() -> None:
     assert found[b"content-length"] == b"5"
 
 
-def test_identity_is_the_only_encoding() -> None:
-    assert read((b"content-encoding", b"Identity"))
-    with pytest.raises(InvalidInput, match="gzip"):
-        read((b"content-encoding", b"gzip"))
+def test_an_encoding_is_read_as_what_it_means_or_refused_by_name() -> None:
+    assert read((b"content-encoding", b"Identity")) == {}
+    assert read((b"content-encoding", b"X-GZIP")) == {b"content-encoding": b"gzip"}
+    with pytest.raises(InvalidInput, match="br"):
+        read((b"content-encoding", b"br"))
 
 
 def test_error_heads_carry_code_retry_and_challenge() -> None:
