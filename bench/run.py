@@ -40,6 +40,7 @@ def _save(name, keys, samples, chosen):
         "rounds": chosen.rounds,
         "seconds": chosen.seconds,
         "python": platform.python_version(),
+        "is_compiled": bool(stacks.compiled()),
         "processor": _processor(),
         "peers": stacks.versions(),
     }

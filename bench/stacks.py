@@ -90,6 +90,12 @@ def noop(delay_s, answer_bytes):
         yield Running(port, [pid])
 
 
+def compiled():
+    """What has a process run the compiled hot path, where `make compiled` has built it."""
+    folder = ROOT / "build" / "compiled"
+    return {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"} if folder.exists() else {}
+
+
 @contextlib.contextmanager
 def headrace(models, *options, is_paced=False):
     """`headrace up` over a repository that holds just these model folders.
@@ -105,7 +111,7 @@ def headrace(models, *options, is_paced=False):
         command = [sys.executable, "-m", "headrace", "up", str(repository), "--http-port", str(port)]
         command += ["--metrics-port", str(free_port()), "--broker-port", str(free_port())]
         command += ["--data-dir", str(Path(scratch) / "data"), *options]
-        env = os.environ | ({"BENCH_TURN_FILE": str(Path(scratch) / "turn")} if is_paced else {})
+        env = os.environ | compiled() | ({"BENCH_TURN_FILE": str(Path(scratch) / "turn")} if is_paced else {})
         with _process(command, env) as pid:
             _wait(f"http://127.0.0.1:{port}/v2/health/ready", pid)
             for source in models:

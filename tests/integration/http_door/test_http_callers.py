@@ -134,6 +134,7 @@ def pass_time(door: HttpDoor, seconds: int) -> None:
 
 
 @pytest.mark.usefixtures("fast_clock")
+@pytest.mark.interpreted
 async def test_a_caller_silent_in_mid_request_is_408_and_closed(door: HttpDoor, client: RawClient) -> None:
     client.send(http(b"", "Content-Length: 100") + b"{")
     await until(lambda: any(c.is_mid_message for c in door._connections()))
@@ -145,6 +146,7 @@ async def test_a_caller_silent_in_mid_request_is_408_and_closed(door: HttpDoor, 
 
 
 @pytest.mark.usefixtures("fast_clock")
+@pytest.mark.interpreted
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(core: EchoCore, door: HttpDoor) -> None:
     async with RawClient(door.port) as idle, RawClient(door.port) as waiting:
         assert await works(idle)
@@ -158,6 +160,7 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(core: EchoC
 
 
 @pytest.mark.usefixtures("fast_clock")
+@pytest.mark.interpreted
 async def test_a_caller_that_never_reads_its_answer_is_cut_off(door: HttpDoor, client: RawClient) -> None:
     raw = http(bytes(300_000), "Inference-Header-Content-Length: 0", path="/v2/models/flat_uint8/infer")
     client.reader._transport.pause_reading()  # type: ignore[attr-defined]
