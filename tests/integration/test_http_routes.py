@@ -111,6 +111,13 @@ async def test_head_is_get_without_a_body(client: RawClient, path: str) -> None:
     assert (await client.ask(get("/v2/health/live"))).status == 200
 
 
+@pytest.mark.parametrize("path", ["/v2/models/a%00b", "/v2/models/a%00b/infer", "/v2/models/%ff/ready"])
+async def test_a_name_that_is_none_is_400_in_the_same_words_everywhere(client: RawClient, path: str) -> None:
+    reply = await client.ask(http(path=path, method="POST" if path.endswith("infer") else "GET"))
+    assert reply.status == 400
+    assert reply.error.startswith("model name ")
+
+
 async def test_a_key_is_asked_for_where_models_are_told_and_not_for_health(client: RawClient) -> None:
     wrong = "Authorization: Bearer wrong"
     assert (await client.ask(get("/v2/models/ident_f32", wrong))).status == 401

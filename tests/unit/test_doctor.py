@@ -94,6 +94,15 @@ def test_a_broken_model_config_is_named_with_its_line(tmp_path: Path) -> None:
     assert ":2" in bad[0].text
 
 
+def test_a_tokenizer_that_is_not_there_is_a_line(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "embed8", tmp_path / "embed8")
+    sets = ["broker.servers=nats://127.0.0.1:1"]
+    assert [f for f in diagnose(None, sets, tmp_path) if f.what == "model" and f.state == "bad"] == []
+    (tmp_path / "embed8" / "tokenizer.json").unlink()
+    (bad,) = [f for f in diagnose(None, sets, tmp_path) if f.what == "model" and f.state == "bad"]
+    assert "'tokenizer.json'" in bad.text
+
+
 def test_a_model_that_is_asked_for_and_not_there_is_a_line(tmp_path: Path) -> None:
     sets = ["broker.servers=nats://127.0.0.1:1", "worker.models=toxicty"]
     (tmp_path / "toxicity" / "1").mkdir(parents=True)

@@ -71,6 +71,7 @@ def test_an_unknown_and_a_non_commercial_licence_are_refused_by_name() -> None:
 def test_a_package_for_other_platforms_is_left_out() -> None:
     lock = "a==1  # via b\nwin==2 ; sys_platform == 'win32'  # via a\nold==3 ; python_full_version < '3.12'\n"
     assert list(read_lock(lock)) == [("a", "1"), ("old", "3")]
+    assert list(read_lock("Data==4 --hash=sha256:00")) == [("data", "4")]
 
 
 def test_every_problem_is_told_at_once_and_the_page_is_not_written(

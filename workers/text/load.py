@@ -27,14 +27,7 @@ async def load_encoder(config: ModelConfig, model_dir: Path, version: str) -> Te
 
 
 def _load(rules: TextRules, model_dir: Path, version: str) -> TextEncoder:
-    path = next((p for p in (model_dir / version / rules.file, model_dir / rules.file) if p.is_file()), None)
-    if path is None:
-        where = f"neither in the version's folder {version!r} nor in the model's"
-        raise LoadFailed(f"parameters['tokenizer'] = {rules.file!r}, a file of that name is {where}")
-    if importlib.util.find_spec("tokenizers") is None:
-        raise LoadFailed(
-            "a model with a tokenizer needs tokenizers, which is not installed: pip install 'headrace[worker]'"
-        )
+    path = find_file(rules, model_dir, version)
     # Its own threads would take the cores from the models; a request's few texts are done sooner without them.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import tokenizers
@@ -44,6 +37,17 @@ def _load(rules: TextRules, model_dir: Path, version: str) -> TextEncoder:
     except Exception as e:  # noqa: BLE001 - the library raises bare Exception for whatever is wrong with the file
         raise LoadFailed(f"tokenizer {rules.file!r} can't be read: {e}") from None
     return prepared(tokenizer, rules)
+
+
+def find_file(rules: TextRules, model_dir: Path, version: str) -> Path:
+    """The tokenizer's file, where it can be read here. Raises LoadFailed: it, or the library, is not there."""
+    path = next((p for p in (model_dir / version / rules.file, model_dir / rules.file) if p.is_file()), None)
+    if path is None:
+        where = f"neither in the version's folder {version!r} nor in the model's"
+        raise LoadFailed(f"parameters['tokenizer'] = {rules.file!r}, a file of that name is {where}")
+    if importlib.util.find_spec("tokenizers") is None:
+        raise LoadFailed("a tokenizer needs the package tokenizers, not installed: pip install 'headrace[worker]'")
+    return path
 
 
 def prepared(tokenizer: Any, rules: TextRules) -> TextEncoder:
