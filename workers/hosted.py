@@ -3,8 +3,8 @@
     UNAVAILABLE <- LOADING -> READY (lanes open, presence announced) -> UNLOADING (lanes stop, work ends) -> UNAVAILABLE
 
 A version that fails to load keeps its reason and hurts no other; one that is loaded anew serves until its successor is
-ready. Lanes `any` are open while any version is ready; the highest ready one runs what names none. A changed config is
-another HostedModel, made ready beside this one.
+ready. Lanes `any` are open while any version is ready; the default one, else the highest that is ready, runs what names
+none. A changed config is another HostedModel, made ready beside this one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from workers.inhand import InHand
 from workers.intake import Intake
 from workers.lanes import ModelLanes
 from workers.repository.instances import instance_sources
+from workers.repository.parameters import DEFAULT_VERSION
 from workers.repository.scan import ModelEntry
 from workers.seats import LoadInstance, Seat
 from workers.serving import VersionServing
@@ -52,6 +53,7 @@ class HostedModel:
         if entry.config is None:
             self._states[""] = self._state("", "UNAVAILABLE" if entry.reason else "LOADING", entry.reason)
         self._is_leaving = False
+        self._default_version = entry.config.parameters.get(DEFAULT_VERSION, "") if entry.config is not None else ""
         self._intake: Intake | None = None
         self._lanes: ModelLanes | None = None
         if entry.config is not None:
@@ -83,9 +85,11 @@ class HostedModel:
         return state.reason if state is not None else ""
 
     def resolve(self, version: str) -> VersionServing | None:
-        """The version that runs a request: the named one, or the highest that is ready."""
+        """The version that runs a request: the named one; else the default that the config names, else the highest."""
         if version:
             return self._serving.get(version)
+        if self._default_version in self._serving:
+            return self._serving[self._default_version]
         return next(iter(self._serving.values()), None)
 
     def card(self) -> ModelCard:

@@ -353,3 +353,33 @@ async def test_the_successor_of_a_worker_loads_what_that_one_was_asked_for(
         await f.until(lambda: f.ready("other") == {"1"} and f.ready("sent") == {"1"})
         assert f.ready() == set()
         assert (await f.ask(model="sent")).arrays["OUT"].tolist() == (row(6)["IN"]).tolist()
+
+
+async def test_a_new_version_is_tried_by_name_while_the_default_one_keeps_the_traffic(
+    memory_broker, requester, disk
+) -> None:
+    both = "version_policy { all { } }\n"
+    pinned = 'parameters { key: "default_version" value { string_value: "%s" } }\n'
+    disk.config(extra=both + pinned % "1")
+    async with Following(memory_broker, disk, requester).running() as f:
+        await f.until(lambda: f.ready() == {"1"})
+        async with Steady(f) as steady:
+            disk.version("2", "x2")
+            await f.until(lambda: f.ready() == {"1", "2"})
+            assert await value(f, "2") == 2
+            before = len(steady.answers)
+            while len(steady.answers) < before + 20:
+                await f.ask()
+            assert {a.version for a in steady.answers} == {"1"}
+        disk.config(extra=both + pinned % "2")
+        answer = await f.ask()
+        while answer.version == "1":
+            answer = await f.ask()
+        assert await value(f, "1") == 1
+
+
+async def test_a_default_version_that_is_not_there_leaves_the_highest(memory_broker, requester, disk) -> None:
+    disk.config(extra='parameters { key: "default_version" value { string_value: "7" } }\n')
+    async with Following(memory_broker, disk, requester).running() as f:
+        await f.until(lambda: f.ready() == {"1"})
+        assert (await f.ask()).version == "1"

@@ -159,6 +159,7 @@ def test_the_kind_of_an_instance_group_is_decided_where_it_is_read(kind, gpu_ids
         ('parameters { key: "max_execution_s" value { string_value: "0" } }', "'max_execution_s'] = '0'"),
         ('parameters { key: "max_execution_s" value { string_value: "nan" } }', "'max_execution_s'] = 'nan'"),
         ('parameters { key: "retry" value { string_value: "3" } }', "'retry'] = '3'"),
+        ('parameters { key: "default_version" value { string_value: "v1" } }', "'default_version'] = 'v1'"),
         ('parameters { key: "execution" value { string_value: "gpu" } }', "'execution'] = 'gpu'"),
         ('parameters { key: "max_padded_tokens" value { string_value: "0" } }', "max_padded_tokens is '0'"),
         ('parameters { key: "base_tokens" value { string_value: "few" } }', "base_tokens is 'few'"),

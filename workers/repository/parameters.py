@@ -6,6 +6,7 @@ All names are in docs/model_config.md (tests/unit/test_docs_model_config.py).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,10 +17,12 @@ from workers.repository.refusal import ConfigRefused
 DEFAULT_MAX_EXECUTION_S: Final = ModelConfig(name="", backend="").max_execution_s
 MAX_EXECUTION_S: Final = 86_400.0
 TEXT: Final = (TOKENIZER, MAX_TOKENS, TRUNCATION, EMBEDDING_OUTPUT)
-ANY_BACKEND: Final = ("max_execution_s", "retry", "base_tokens", "max_padded_tokens", *TEXT)
+DEFAULT_VERSION: Final = "default_version"
+ANY_BACKEND: Final = (DEFAULT_VERSION, "max_execution_s", "retry", "base_tokens", "max_padded_tokens", *TEXT)
 """Known to every backend, beside its own."""
 OWN_PARAMETERS: Final = (*ANY_BACKEND, "execution")
 """`execution` is the python backend's."""
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,17}\Z")
 
 
 def check_own(parameters: Mapping[str, str]) -> None:
@@ -33,6 +36,8 @@ def check_own(parameters: Mapping[str, str]) -> None:
             raise ConfigRefused(f"parameters[{name!r}] is not known, Headrace's own are {', '.join(OWN_PARAMETERS)}")
     if (execution := parameters.get("execution", "process")) not in ("process", "worker"):
         raise ConfigRefused(f"parameters['execution'] = {execution!r}, it must be 'process' or 'worker'")
+    if (version := parameters.get(DEFAULT_VERSION)) is not None and not _VERSION.match(version):
+        raise ConfigRefused(f"parameters['{DEFAULT_VERSION}'] = {version!r}, it must be a version such as '1'")
     if (retry := parameters.get("retry")) not in (None, "never"):
         raise ConfigRefused(f"parameters['retry'] = {retry!r}, it can only be 'never'")
 

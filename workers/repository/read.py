@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from contract.model_config import ModelConfig
 from workers.backends.registry import completed, is_complete, offered_gpus
@@ -21,6 +21,7 @@ from workers.repository.convert import (
     to_model_config,
 )
 from workers.repository.pbtxt import TritonConfig
+from workers.repository.position import MAX_SEARCHED_BYTES, position_of
 from workers.repository.refusal import ConfigRefused
 from workers.repository.scan import (
     CONFIG_FILE,
@@ -35,6 +36,8 @@ from workers.repository.scan import (
     is_model_folder,
 )
 
+ALL_MODELS: Final = "*"
+
 
 def read_repository(path: Path, models: Sequence[str] = ()) -> list[ModelEntry]:
     """Every model below `path`, or only `models`; by name. Blocks: a config may be completed from the model itself.
@@ -46,7 +49,7 @@ def read_repository(path: Path, models: Sequence[str] = ()) -> list[ModelEntry]:
 
 
 def model_names(path: Path, models: Sequence[str] = ()) -> list[str]:
-    """The names of the models below `path`, or of `models`; reads no config.
+    """The names of the models below `path`, or of `models`; none and `*` stand for all. Reads no config.
 
     Raises:
         ConfigRefused: `path` is no folder, or one of `models` isn't there; names what is.
@@ -54,6 +57,8 @@ def model_names(path: Path, models: Sequence[str] = ()) -> list[str]:
     if not path.is_dir():
         raise ConfigRefused(f"model repository {str(path)!r} is not a folder")
     names = [item.name for item in _listing(path) if is_model_folder(item)]
+    if ALL_MODELS in models:
+        return names
     if missing := [name for name in models if name not in names]:
         raise ConfigRefused(f"model {missing[0]!r} is not in {str(path)!r}, which holds {', '.join(names) or 'none'}")
     return [name for name in names if not models or name in models]
@@ -76,11 +81,23 @@ def read_model(model_dir: Path, config: str = "") -> ModelEntry:
         triton = _read_config(model_dir, listing, config)
         return _entry(model_dir, listing, triton)
     except ConfigRefused as error:
-        shown, text = f"{model_dir.name}/{CONFIG_FILE}", str(error)
-        reason = text if text.startswith(shown) else f"{shown}: {text}"
+        reason = _reason(model_dir, str(error), has_file=not config)
         return ModelEntry(model_dir.name, model_dir, None, triton, reason=reason)
     except OSError as error:
         return ModelEntry(model_dir.name, model_dir, None, triton, reason=f"{model_dir.name}: {error}")
+
+
+def _reason(model_dir: Path, why: str, *, has_file: bool) -> str:
+    """The refusal with the file and, where the field it names stands in the file, line and column."""
+    path, shown = model_dir / CONFIG_FILE, f"{model_dir.name}/{CONFIG_FILE}"
+    if why.startswith(shown):
+        return why
+    try:
+        text = path.read_text(encoding="utf-8") if has_file and path.stat().st_size <= MAX_SEARCHED_BYTES else ""
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    position = position_of(why, text)
+    return f"{shown}: {why}" if position is None else f"{shown}:{position[0]}:{position[1]}: {why}"
 
 
 def _entry(model_dir: Path, listing: Sequence[Listed], triton: TritonConfig) -> ModelEntry:
