@@ -183,6 +183,7 @@ def test_z_every_service_ends_cleanly_within_its_grace_period(composed: Composed
         assert composed.host.stop(container) in ((0, 1) if name == "nats" else (0,)), container.output
 
 
+@pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not has_engine(), reason="needs a Docker engine with compose")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from compose_spec import PyCompose
 
-from headrace.broker import reserved_bytes
+from headrace.broker import find_binary, reserved_bytes
 from headrace.config.environment import parse_environment
 from headrace.config.resolve import resolve
 from headrace.config.settings import HeadraceSettings
@@ -117,6 +118,16 @@ def test_the_gateways_memory_holds_what_it_may_accept() -> None:
 def test_the_brokers_memory_holds_the_streams() -> None:
     limit = SERVICES["nats"]["deploy"]["resources"]["limits"]["memory"]
     assert int(limit.removesuffix("G")) * 2**30 > 10**9 > reserved_bytes(BrokerSettings())
+
+
+@pytest.mark.parametrize("password", ["'secret'", "'0123456789'", None])
+def test_the_brokers_configuration_is_one_and_wants_a_password(password: str | None) -> None:
+    environment = {"PATH": os.environ["PATH"], **({"NATS_PASSWORD": password} if password else {})}
+    command = [find_binary(), "-t", "--config", ROOT / "deploy/nats-server.conf"]
+    tried = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (tried.returncode == 0) is (password is not None), tried.stderr
+    if password is None:
+        assert "NATS_PASSWORD" in tried.stderr
 
 
 @pytest.mark.parametrize("target", TARGETS)
