@@ -2,7 +2,7 @@
 
     HEADRACE_COMPILE=1 pip wheel --no-build-isolation --no-deps .
 
-The same files run either way: docs/decisions/0008-one-source-two-speeds.md.
+The same files run either way: docs/decisions/0009-one-source-two-speeds.md.
 """
 
 import os
