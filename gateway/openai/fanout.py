@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,14 @@ class Embedded:
     num_truncated: int = 0
 
 
+class Part(NamedTuple):
+    """An answered portion."""
+
+    indices: list[int]
+    version: str
+    vectors: Vectors
+
+
 @dataclass(slots=True)
 class Fanout:
     """One call."""
@@ -61,19 +69,40 @@ class Fanout:
     inputs: Inputs
     name: Callable[[int], str]
     """An input, as errors call it."""
-    _found: dict[int, Array] = field(default_factory=dict)
-    _num_tokens: int = 0
-    _num_truncated: int = 0
+    _parts: list[Part] = field(default_factory=list)
     _num_asked: int = 0
     _num_working: int = 0
 
     async def run(self) -> Embedded:
-        """Embed everything.
+        """Embed everything, with one version of the model.
 
         Raises:
             HeadraceError: the first failure; where it is an input's, it names the input.
         """
-        portions = self.embedder.portions(self.inputs)
+        await self._gather(self.embedder.portions(self.inputs))
+        newest = max((part.version for part in self._parts), key=int)
+        stale = [part for part in self._parts if part.version != newest]
+        if stale:  # another version became ready in the midst of the call: vectors of two are not to be compared
+            self._parts = [part for part in self._parts if part.version == newest]
+            self.target = replace(self.target, version=newest)
+            await self._gather([part.indices for part in stale])
+        return self._joined()
+
+    def _joined(self) -> Embedded:
+        found = {
+            index: vector
+            for part in self._parts
+            for index, vector in zip(part.indices, part.vectors.array, strict=True)
+        }
+        if len({len(vector) for vector in found.values()}) != 1:
+            raise ModelFailed(f"model {self.embedder.model!r} answered vectors of unlike length")
+        return Embedded(
+            np.stack([found[index] for index in range(len(self.inputs))]),
+            sum([part.vectors.num_tokens for part in self._parts]),
+            sum([part.vectors.num_truncated for part in self._parts]),
+        )
+
+    async def _gather(self, portions: list[list[int]]) -> None:
         waiting = deque(portions)
         self._num_working = min(MAX_OPEN, len(portions))
         try:
@@ -85,10 +114,6 @@ class Fanout:
             if errors is None or others is not None:
                 raise
             raise errors.exceptions[0] from None
-        widths = {len(vector) for vector in self._found.values()}
-        assert len(widths) == 1, "the worker checks outputs against the config"
-        vectors = np.stack([self._found[index] for index in range(len(self.inputs))])
-        return Embedded(vectors, self._num_tokens, self._num_truncated)
 
     async def _work(self, waiting: deque[list[int]]) -> None:
         """Portions one after another. Where the model's queue takes no more, the call makes do with fewer at a time."""
@@ -99,13 +124,14 @@ class Fanout:
             except QueueFull:
                 if self._num_working == 1:
                     raise
-                waiting.append([index for index in indices if index not in self._found])
+                answered = {index for part in self._parts for index in part.indices}
+                waiting.append([index for index in indices if index not in answered])
                 break
         self._num_working -= 1
 
     async def _portion(self, indices: list[int]) -> None:
         try:
-            found = await self._ask(indices)
+            part = await self._ask(indices)
         except HeadraceError as e:
             if not isinstance(e, MAY_BE_AN_INPUTS):
                 raise
@@ -113,13 +139,10 @@ class Fanout:
                 raise at_input(e, self.name(indices[0])) from None
             for index in indices:
                 await self._portion([index])
-            return
-        for index, vector in zip(indices, found.array, strict=True):
-            self._found[index] = vector
-        self._num_tokens += found.num_tokens
-        self._num_truncated += found.num_truncated
+        else:
+            self._parts.append(part)
 
-    async def _ask(self, indices: list[int]) -> Vectors:
+    async def _ask(self, indices: list[int]) -> Part:
         tensors = self.embedder.tensors([self.inputs[index] for index in indices])  # type: ignore[arg-type]  # all alike
         caller, number = self.caller, self._num_asked
         self._num_asked += 1
@@ -129,7 +152,8 @@ class Fanout:
         request_id = f"{caller.request_id}.{number}" if number else caller.request_id
         request.ask(caller.principal, request_id, caller.deadline_s, caller.traceparent)
         answer = await ask(self.core, self.target, request)
-        return self.embedder.vectors(answer, len(indices), tensors.num_tokens)
+        vectors = self.embedder.vectors(answer, len(indices), tensors.num_tokens)
+        return Part(indices, answer.version, vectors)
 
 
 async def ask(core: Core, target: Target, request: InferRequest) -> Answer:

@@ -69,14 +69,14 @@ class Open:
     def answer(self, outcome: Answer | HeadraceError | None = None) -> None:
         done, self._done = self._done, None
         if done is not None:
-            done(outcome or self._embedded())
+            done(outcome or self.embedded())
 
     def cancel(self) -> None:
         self.is_cancelled = True
         self._done = None
         self._on_cancel()
 
-    def _embedded(self) -> Answer:
+    def embedded(self) -> Answer:
         """A text's vector is [its length, 1]; it has as many tokens as characters."""
         texts = self.texts if self.request.heads[0].datatype == "BYTES" else [""] * self.request.rows
         vectors = np.array([[len(text), 1] for text in texts], np.float32)
@@ -240,6 +240,25 @@ async def test_a_model_with_a_short_queue_gets_fewer_requests_at_a_time(
     assert 25 < len(core.requests) < 25 + MAX_OPEN
     core.submit = lambda _t, request, done: done(QueueFull("full"))  # type: ignore[method-assign,assignment]
     error_of(await http.post("/v1/embeddings", json=body(texts)), 503)
+
+
+async def test_all_vectors_of_a_call_are_of_one_version(http: httpx.AsyncClient, core: EmbedCore) -> None:
+    def submit(target: Target, request: InferRequest, done: Done) -> Open:
+        opened = Open(request, done, core.news.set)
+        core.requests.append(request)
+        targets.append(target.version)
+        answer = opened.embedded()
+        answer.version = target.version or ("1" if len(core.requests) < 20 else "2")
+        opened.answer(answer)
+        return opened
+
+    targets: list[str] = []
+    core.submit = submit  # type: ignore[method-assign]
+    texts = ["a" * n for n in range(1, 101)]
+    found = (await http.post("/v1/embeddings", json=body(texts))).json()
+    assert [item["embedding"][0] for item in found["data"]] == list(range(1, 101))
+    assert found["usage"]["prompt_tokens"] == sum(range(1, 101))
+    assert targets == [""] * 25 + ["2"] * 19
 
 
 @pytest.mark.parametrize(
