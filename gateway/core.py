@@ -185,8 +185,8 @@ class Core(Protocol):
     def statistics(self, group: str, model: str, version: str) -> ModelStats:
         """What workers counted for a version, as they told last; its gauges mean nothing."""
 
-    async def refresh(self, max_age_s: float = 0.0) -> None:
-        """Have live workers tell their figures anew, unless they did so short a time ago.
+    async def refresh(self, pause_s: float = 0.0) -> None:
+        """Have live workers tell their figures anew, `pause_s` after they last did at the earliest.
 
         Takes a moment, or a third of a second where one does not answer.
         """

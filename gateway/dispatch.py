@@ -207,9 +207,9 @@ class Dispatch:
         """See `Core.statistics`."""
         return self.registry.ledger.total(group, model, version)
 
-    async def refresh(self, max_age_s: float = 0.0) -> None:
+    async def refresh(self, pause_s: float = 0.0) -> None:
         """See `Core.refresh`."""
-        await self.presence.refresh(max_age_s)
+        await self.presence.refresh(pause_s)
 
     def submit(self, target: Target, request: InferRequest, done: Done) -> Pending:
         """See `Core.submit`."""

@@ -48,8 +48,6 @@ what we asked for. A little less than they wait: doing work twice is better than
 
 REFRESH_S: Final = 0.3
 """Patience for everybody's figures: a worker whose loop is blocked that long is told with what it said last."""
-MIN_REFRESH_S: Final = 0.1
-"""Between two such questions, however often figures are asked for."""
 
 log = structlog.get_logger("gateway.presence")
 
@@ -138,16 +136,16 @@ class Presence:
         self._next_beat_s = self._monotonic() + BEAT_S
         self._send(gateway_beat_subject(self._beat.gateway), pack(self._beat))
 
-    async def refresh(self, max_age_s: float = 0.0) -> None:
-        """Ask everybody to beat and wait for each live worker's, unless that was done so short a time ago.
+    async def refresh(self, pause_s: float) -> None:
+        """Ask everybody to beat and wait for each live worker's, at the earliest `pause_s` after it was last asked.
 
         One question serves all who wait for the next.
         """
-        since_s = self._monotonic() - max_age_s
+        arrived_s = self._monotonic()
         async with self._refreshing:
-            if self._refreshed_s > since_s or not self._transport.is_connected:
+            if self._refreshed_s > arrived_s or not self._transport.is_connected:
                 return
-            await asyncio.sleep(max(0.0, self._refreshed_s + MIN_REFRESH_S - self._monotonic()))
+            await asyncio.sleep(max(0.0, self._refreshed_s + pause_s - self._monotonic()))
             self._refreshed_s = self._monotonic()
             self._unheard = {beat.worker for beat in self._registry.workers()}
             if not self._unheard:

@@ -6,13 +6,14 @@ Invariants: an item is settled once and then leaves its message once, whoever en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 import structlog
 
 from contract.deadline import BrokerClock
 from contract.errors import Cancelled, HeadraceError
+from contract.model_config import ModelStats
 from transport.base import Delivery, Transport
 from workers.blocks import Block
 from workers.counters import VersionCounters, reason_of
@@ -23,6 +24,8 @@ from workers.replies import Outbox, is_unread, run_of
 
 MAX_FETCHES: Final = 4
 """Payloads by reference fetched at once; each may have up to the gateway's `max_request_bytes`."""
+LAST_WORD_S: Final = 60.0
+"""So long the counters of a version that was unloaded are still told: every scrape sees how it ended."""
 CLOCK_SLACK_S: Final = 0.02
 """How far this process and a gateway may differ on when a deadline passes; only the name of a failure depends on it."""
 
@@ -73,6 +76,7 @@ class Desk:
         self.num_cancelled = 0
         self.num_duplicates = 0
         self._counters: dict[tuple[str, str], VersionCounters] = {}
+        self._told_s: dict[tuple[str, str], float] = {}
 
     @property
     def clock(self) -> BrokerClock:
@@ -85,6 +89,13 @@ class Desk:
         if counters is None:
             counters = self._counters[model, version] = VersionCounters(self.clock.now_ms(self.now_s()))
         return counters
+
+    def with_last_words(self, served: Sequence[ModelStats]) -> list[ModelStats]:
+        """`served`, and the counters of what was served until a moment ago: what its last requests added."""
+        now_s, told = self.now_s(), {(stats.model, stats.version) for stats in served}
+        self._told_s.update(dict.fromkeys(told, now_s))
+        left = [key for key, at_s in self._told_s.items() if key not in told and now_s - at_s < LAST_WORD_S]
+        return [*served, *(self.counters_of(*key).to_stats(*key) for key in left)]
 
     def count_failure(self, model: str, version: str, error: HeadraceError, times_s: tuple[float, float]) -> None:
         """A request ended badly here; `times_s` are those of its admission and its deadline."""

@@ -143,7 +143,7 @@ class Worker:
 
     def stats(self) -> list[ModelStats]:
         """Their counters and gauges now."""
-        return [stats for model in self.models.values() for stats in model.stats()]
+        return self.desk.with_last_words([stats for model in self.models.values() for stats in model.stats()])
 
     def unloaded(self) -> dict[str, str]:
         """Models of the repository that are not served, and why."""

@@ -33,9 +33,6 @@ SWEEP_S: Final = 1.0
 GRACE_S: Final = 1.0
 """How long a draining door still listens: a few probes of a balancer, one request on each busy connection."""
 
-MAX_METRICS_AGE_S: Final = 0.2
-"""Workers are not asked more often than this by those who watch `/metrics` closely."""
-
 _log = structlog.get_logger("gateway.http")
 
 
@@ -118,7 +115,7 @@ class HttpDoor:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     async def _metrics(self, _request: Request) -> Response:
-        await self.doorway.core.refresh(MAX_METRICS_AGE_S)
+        await self.doorway.core.refresh()
         return Response(self._page.text(), media_type=CONTENT_TYPE)
 
 

@@ -8,7 +8,7 @@ Source: Triton, docs/protocol/extension_statistics.md; durations of requests and
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +19,9 @@ from contract.model_config import ModelStats
 from gateway.core import Target
 from gateway.http.front import Front
 from gateway.http.routing import RawRoute
+
+PAUSE_S: Final = 0.1
+"""Between two questions to the workers: anybody may ask here, as often as they like."""
 
 
 def statistics_routes(front: Front) -> list[BaseRoute]:
@@ -41,7 +44,7 @@ class StatisticsRoutes:
     async def model(self, request: Request) -> Response:
         """A model's ready versions, or the one that the path names; unknown is 404, unready 503."""
         target = self._front.resolve(request)
-        await self._front.doorway.core.refresh()
+        await self._front.doorway.core.refresh(PAUSE_S)
         return self._front.json(request, {"model_stats": self._of(target)})
 
     async def all_models(self, request: Request) -> Response:
@@ -50,7 +53,7 @@ class StatisticsRoutes:
         core = self._front.doorway.core
         if service:
             core.models(service)  # an unknown one is told, not taken for one without models
-        await core.refresh()
+        await core.refresh(PAUSE_S)
         found: list[dict[str, Any]] = []
         for name in sorted({card.config.name for _, card in core.models(service)}):
             try:

@@ -147,7 +147,7 @@ class EchoCore:
     def statistics(self, group: str, model: str, version: str) -> ModelStats:
         return self.stats.get((model, version), ModelStats(model, version))
 
-    async def refresh(self, max_age_s: float = 0.0) -> None:
+    async def refresh(self, pause_s: float = 0.0) -> None:
         self.num_refreshed += 1
 
     @staticmethod
