@@ -18,6 +18,8 @@ from gateway.openai.errors import ApiRefused
 
 MAX_INPUTS: Final = 2048
 """Inputs of one call, and documents of one rerank call; OpenAI's own limit."""
+MAX_TOKENS: Final = 131_072
+"""Of one input; no embedding model reads more, and looking at each takes time that others wait."""
 MAX_DIMENSIONS: Final = 2**31 - 1
 _FIELD: Final = re.compile(r"`\$\.(\w+)")
 _MISSING: Final = re.compile(r"required field `(\w+)`")
@@ -170,7 +172,7 @@ def _inputs(value: Any) -> tuple[Inputs, bool]:
         return [_text(value, "input", "input")], True
     if not isinstance(value, list):
         raise ApiRefused(f"input is {_kind(value)}, it must be a string, or a list of strings or of tokens", "input")
-    if value and all(type(token) is int for token in value):
+    if value and type(value[0]) is int:
         return [_tokens(value, "input")], True
     _bounded(value, "input")
     if isinstance(value[0], list):
@@ -200,12 +202,16 @@ def _text(value: Any, param: str, name: str) -> str:
 
 
 def _tokens(value: Any, name: str) -> list[int]:
-    if not isinstance(value, list) or not all(type(token) is int for token in value):
-        raise ApiRefused(f"{name} is {_kind(value)}, it must be a list of whole numbers like the others", "input")
+    if not isinstance(value, list):
+        raise ApiRefused(f"{name} is {_kind(value)}, it must be a list of tokens like the others", "input")
     if not value:
         raise ApiRefused(f"{name} is an empty list", "input")
-    if wrong := next((token for token in value if not 0 <= token < 2**31), None):
-        raise ApiRefused(f"{name} holds {wrong}, which is no token", "input")
+    if len(value) > MAX_TOKENS:
+        raise ApiRefused(f"{name} has {len(value)} tokens, at most {MAX_TOKENS} are taken", "input")
+    for token in value:
+        if type(token) is not int or not 0 <= token < 2**31:
+            what = token if type(token) is int else _kind(token)
+            raise ApiRefused(f"{name} holds {what}, which is no token", "input")
     return value
 
 

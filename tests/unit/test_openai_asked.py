@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai.asked import MAX_INPUTS, embeddings_asked, rerank_asked, score_asked
+from gateway.openai.asked import MAX_INPUTS, MAX_TOKENS, embeddings_asked, rerank_asked, score_asked
 from gateway.openai.errors import ApiRefused
 
 
@@ -54,11 +54,13 @@ def test_null_stands_for_absent_and_other_fields_are_ignored() -> None:
         (["a", ""], r"input\[1\] is an empty string"),
         (["a", None], r"input\[1\] is null"),
         (["a", 1], r"input\[1\] is a number"),
-        ([1, "a"], r"input\[0\] is a number"),
+        ([1, "a"], "input holds a string, which is no token"),
+        ([1] * (MAX_TOKENS + 1), "input has 131073 tokens, at most 131072"),
+        ([[1], [1] * (MAX_TOKENS + 1)], r"input\[1\] has 131073 tokens"),
         ([True], r"input\[0\] is a boolean"),
         ([[1], []], r"input\[1\] is an empty list"),
         ([[1], "a"], r"input\[1\] is a string"),
-        ([[1], [1.5]], r"input\[1\] is a list of other things"),
+        ([[1], [1.5]], r"input\[1\] holds a number, which is no token"),
         ([[1, -1]], r"input\[0\] holds -1"),
         ([2**31], "input holds 2147483648"),
         (None, "input is null"),
