@@ -131,6 +131,9 @@ class RowWindow(Protocol):
     max_rows: int
     rows_in_hand: int
 
+    def resize(self, max_rows: int) -> None:
+        """From now on so many; what is in hand or asked for beyond it stays."""
+
 
 class Transport(Protocol):
     """One connection to the broker."""

@@ -66,6 +66,11 @@ class PullWindow(RowWindow):
         self._is_marked = False
         self.lanes: list[PullLane] = []
 
+    def resize(self, max_rows: int) -> None:
+        """See `base.RowWindow`."""
+        self.max_rows = max_rows
+        self.mark()
+
     def mark(self) -> None:
         """Something changed: look at the lanes before the next write."""
         if not self._is_marked:

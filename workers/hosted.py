@@ -248,7 +248,13 @@ class HostedModel:
             return None
         took_s = round(self._host.desk.now_s() - started_s, 3)
         log.info("model-loaded", model=self.name, version=version, num_instances=len(seats), took_s=took_s)
-        return VersionServing(config, version, seats, self._host, self._intake.as_items, encoder=encoder)
+        as_items, lanes = self._intake.as_items, self._lanes
+        assert lanes is not None
+
+        def reach(is_far: bool) -> None:
+            lanes.reach(version, is_far=is_far)
+
+        return VersionServing(config, version, seats, self._host, as_items, encoder=encoder, reach=reach)
 
     async def _open_lanes(self, version: str) -> None:
         assert self._lanes is not None, "a model without a config has no versions to load"

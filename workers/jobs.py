@@ -25,6 +25,7 @@ class Job:
     timer: asyncio.TimerHandle | None = None
     outcomes: Sequence[Outcome] | None = None
     on_end: Callable[[], None] | None = None
+    started_s: float = 0.0
 
 
 class Jobs:

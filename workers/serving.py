@@ -21,6 +21,7 @@ import structlog
 
 from contract.errors import Cancelled, ExecutionTimeout, HeadraceError, InternalError
 from contract.model_config import ModelConfig, ModelStats
+from workers.ahead import Reach
 from workers.batcher import Batcher
 from workers.blockrun import BlockRunner
 from workers.blocks import Block, is_block_model
@@ -55,7 +56,9 @@ class VersionServing:
         as_items: Callable[[Block, str], list[WorkItem]],
         *,
         encoder: TextEncoder | None = None,
+        reach: Callable[[bool], None] = lambda _: None,
     ) -> None:
+        """`reach(is_far)` says whether rows beyond those that run may be taken now."""
         self.version = version
         self.config = config
         self.seats = list(seats)
@@ -72,6 +75,7 @@ class VersionServing:
         self._block_runner = BlockRunner(config, version, host.desk, self.counters)
         self._jobs = Jobs(is_ordered=self._is_ordered)
         self._pace = Pace(self.seats[0].inline_run_s if self.seats else None, host.inline_below_s)
+        self._reach = Reach(self._loop, reach)
         self._is_kick_due = False
         self._timer: asyncio.TimerHandle | None = None
         host.gate.on_open(self.kick_soon)
@@ -176,8 +180,9 @@ class VersionServing:
 
     def _start_in_thread(self, seat: Seat, items: Sequence[WorkItem], on_end: Callable[[], None] | None = None) -> None:
         self._host.gate.enter()
-        job = Job(seat, items, on_end=on_end)
+        job = Job(seat, items, on_end=on_end, started_s=self._desk.now_s())
         self._jobs.start(job)
+        self._reach.started()
         seat.submit(items, self._deliver, lambda outcome: self._ended(job, outcome))
         job.timer = self._loop.call_later(self._patience_s(seat), self._look_at, job)
 
@@ -191,6 +196,7 @@ class VersionServing:
         self._host.gate.leave()
         if job.timer is not None:
             job.timer.cancel()
+            self._reach.ended(self._desk.now_s() - job.started_s)
         outcomes: Sequence[Outcome]
         if isinstance(outcome, Failure):
             log.error("executor-failed", model=self.config.name, exc_info=outcome.error)
@@ -255,6 +261,7 @@ class VersionServing:
         """Free the instances."""
         if self._timer is not None:
             self._timer.cancel()
+        self._reach.close()
         self._host.gate.off_open(self.kick_soon)
         if self._texts is not None:
             self._texts.close()

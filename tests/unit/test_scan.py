@@ -114,7 +114,9 @@ def test_one_bad_config_does_not_hide_the_other_models(model: Path) -> None:
 
 def test_a_refused_field_is_a_reason_that_names_file_field_and_value(model: Path) -> None:
     (model / "config.pbtxt").write_text(f"{CONFIG}\nresponse_cache {{ enable: true }}", encoding="utf-8")
-    assert read_model(model).reason.startswith('m/config.pbtxt:15:1: response_cache = {"enable": true} is not supported')
+    assert read_model(model).reason.startswith(
+        'm/config.pbtxt:15:1: response_cache = {"enable": true} is not supported'
+    )
 
 
 def test_only_the_models_that_were_asked_for_are_read(model: Path) -> None:
