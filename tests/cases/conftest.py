@@ -25,6 +25,7 @@ MODELS = (
     "queue3",
     "grow",
     "labelled",
+    "add_sub",
     "embed8",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -60,9 +61,14 @@ async def right(connection: Connection) -> Answered:
     return answer
 
 
+@pytest.mark.parametrize("is_compressed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_is_named_and_no_left_over_byte_is_read_as_a_request(server: Server, lie: str) -> None:
+async def test_a_lie_is_named_and_no_left_over_byte_is_read_as_a_request(
+    server: Server, lie: str, is_compressed: bool
+) -> None:
     body, headers, named = LIES[lie]
+    if is_compressed:
+        body, headers = gzip.compress(body), [*headers, ("content-encoding", "gzip")]
     connection = Connection(server.port)
     await right(connection)
     answer = await connection.ask("POST", PATH, body, headers)
@@ -70,6 +76,28 @@ async def test_a_lie_is_named_and_no_left_over_byte_is_read_as_a_request(server:
     assert named.lower() in answer.error.lower()
     assert answer.took_s < 1
     assert answer.headers.get("connection") != "close"
+    await right(connection)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "told"),
+    [
+        ("gzip", BODY, "no valid gzip"),
+        ("gzip", gzip.compress(BODY)[:-4], "cut off"),
+        ("gzip", gzip.compress(BODY) + b"GET / HTTP/1.1\r\n\r\n", "left over"),
+        ("deflate", BODY, "no valid deflate"),
+        ("br", BODY, "'br'"),
+        ("gzip, gzip", gzip.compress(gzip.compress(BODY)), "'gzip, gzip'"),
+        ("identity", BODY[:-1], "INPUT0"),
+    ],
+)
+async def test_an_encoding_that_lies_is_told_in_words(server: Server, coding: str, body: bytes, told: str) -> None:
+    connection = Connection(server.port)
+    await right(connection)
+    answer = await connection.ask("POST", PATH, body, [*RIGHT, ("content-encoding", coding)])
+    assert answer.status == 400
+    assert told in answer.error
     await right(connection)
     connection.close()
 

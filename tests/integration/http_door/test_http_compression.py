@@ -242,3 +242,34 @@ async def test_a_deadline_passes_while_a_body_is_unpacked(door: HttpDoor) -> Non
         reply = await client.ask(http(gzip.compress(body), *headers))
         assert reply.status in (200, 504)  # a millisecond may be enough
         assert await works(client)
+
+
+async def test_other_routes_with_a_body_take_it_compressed_too(client: RawClient) -> None:
+    index = http(gzip.compress(b'{"ready": true}'), "Content-Encoding: gzip", path="/v2/repository/index")
+    assert (await client.ask(index)).status == 200
+    bad = http(b'{"ready": true}', "Content-Encoding: deflate", path="/v2/repository/index")
+    reply = await client.ask(bad)
+    assert reply.status == 400
+    assert "deflate" in reply.error
+    assert (await client.ask(http(b"", "Content-Encoding: br", path="/v2/repository/index"))).status == 400
+    assert await works(client)
+
+
+async def test_a_bomb_on_another_route_is_413(core: EchoCore) -> None:
+    door = await open_door(core, max_request_bytes=8 * MIB)
+    try:
+        async with RawClient(door.port) as client:
+            packed = http(bomb(64 * MIB), "Content-Encoding: gzip", path="/v2/repository/index")
+            assert (await client.ask(packed)).status == 413
+            assert await works(client)
+    finally:
+        await door.close()
+
+
+async def test_a_request_that_may_be_answered_later_takes_and_gives_both_codings(client: RawClient) -> None:
+    for num_values in (3, 30_000):
+        body, tensor, headers = binary(num_values, "Content-Encoding: gzip", "Accept-Encoding: deflate")
+        reply = await client.ask(http(gzip.compress(body), *headers, "Prefer: respond-async, wait=10"))
+        assert reply.status == 200
+        assert plain(reply).endswith(tensor)
+    assert await works(client)
