@@ -251,10 +251,10 @@ class HostedModel:
         as_items, lanes = self._intake.as_items, self._lanes
         assert lanes is not None
 
-        def reach(is_far: bool) -> None:
-            lanes.reach(version, is_far=is_far)
+        def limit(max_rows: int | None) -> None:
+            lanes.limit(version, max_rows)
 
-        return VersionServing(config, version, seats, self._host, as_items, encoder=encoder, reach=reach)
+        return VersionServing(config, version, seats, self._host, as_items, encoder=encoder, limit=limit)
 
     async def _open_lanes(self, version: str) -> None:
         assert self._lanes is not None, "a model without a config has no versions to load"

@@ -25,6 +25,7 @@ class Job:
     timer: asyncio.TimerHandle | None = None
     outcomes: Sequence[Outcome] | None = None
     on_end: Callable[[], None] | None = None
+    rows: int = 0
     started_s: float = 0.0
 
 

@@ -38,7 +38,7 @@ class ModelLanes:
         self._on_delivery = on_delivery
         self._ports: dict[tuple[str, Lane], LanePort] = {}
         self._window: RowWindow | None = None
-        self._near: set[str] = set()
+        self._limits: dict[str, int] = {}
         self._is_leaving = False
 
     @property
@@ -51,11 +51,15 @@ class ModelLanes:
         """Rows that have not left."""
         return self._window.rows_in_hand if self._window is not None else 0
 
-    def reach(self, version: str, *, is_far: bool) -> None:
-        """How far this version's executions let us take rows: a micro-batch beyond those that run, or none yet."""
-        (self._near.discard if is_far else self._near.add)(version)
+    def limit(self, version: str, max_rows: int | None) -> None:
+        """Rows that this version lets us have in hand; None where it sets no limit."""
+        if max_rows is None:
+            self._limits.pop(version, None)
+        else:
+            self._limits[version] = max_rows
         if self._window is not None and not self._config.is_eager:
-            self._window.resize(window_rows(self._config) // (WINDOW_MICRO_BATCHES if self._near else 1))
+            full = window_rows(self._config)
+            self._window.resize(min(full, sum(self._limits.values())) if self._limits else full)
 
     async def open(self, *versions: str) -> None:
         """Open those that are not, for as long as the broker takes to come back."""

@@ -56,9 +56,9 @@ class VersionServing:
         as_items: Callable[[Block, str], list[WorkItem]],
         *,
         encoder: TextEncoder | None = None,
-        reach: Callable[[bool], None] = lambda _: None,
+        limit: Callable[[int | None], None] = lambda _: None,
     ) -> None:
-        """`reach(is_far)` says whether rows beyond those that run may be taken now."""
+        """`limit(max_rows)` is told how many rows may be in hand, None where the model's window says it."""
         self.version = version
         self.config = config
         self.seats = list(seats)
@@ -75,7 +75,7 @@ class VersionServing:
         self._block_runner = BlockRunner(config, version, host.desk, self.counters)
         self._jobs = Jobs(is_ordered=self._is_ordered)
         self._pace = Pace(self.seats[0].inline_run_s if self.seats else None, host.inline_below_s)
-        self._reach = Reach(self._loop, reach)
+        self._reach = Reach(self._loop, len(self.seats), config.max_batch_size, limit)
         self._is_kick_due = False
         self._timer: asyncio.TimerHandle | None = None
         host.gate.on_open(self.kick_soon)
@@ -180,9 +180,10 @@ class VersionServing:
 
     def _start_in_thread(self, seat: Seat, items: Sequence[WorkItem], on_end: Callable[[], None] | None = None) -> None:
         self._host.gate.enter()
-        job = Job(seat, items, on_end=on_end, started_s=self._desk.now_s())
+        rows = sum([item.rows for item in items])
+        job = Job(seat, items, on_end=on_end, rows=rows, started_s=self._desk.now_s())
         self._jobs.start(job)
-        self._reach.started()
+        self._reach.started(job.rows)
         seat.submit(items, self._deliver, lambda outcome: self._ended(job, outcome))
         job.timer = self._loop.call_later(self._patience_s(seat), self._look_at, job)
 
@@ -196,7 +197,7 @@ class VersionServing:
         self._host.gate.leave()
         if job.timer is not None:
             job.timer.cancel()
-            self._reach.ended(self._desk.now_s() - job.started_s)
+            self._reach.ended(job.rows, self._desk.now_s() - job.started_s)
         outcomes: Sequence[Outcome]
         if isinstance(outcome, Failure):
             log.error("executor-failed", model=self.config.name, exc_info=outcome.error)
@@ -308,6 +309,7 @@ class VersionServing:
         name, limit_s, after_s = self.config.name, self.config.max_execution_s, round(now_s - since_s, 3)
         log.error("execution-over-time", model=name, version=self.version, after_s=after_s)
         self._host.gate.leave()
+        self._reach.ended(job.rows, now_s - job.started_s)
         job.seat.replace(self._seat_back)
         error = ExecutionTimeout(f"model {name!r} did not return within its max_execution_s of {limit_s:g} s")
         if len(job.items) > 1 and self.config.may_retry and not self._is_ordered:

@@ -27,52 +27,58 @@ class FakeLoop:
         self.due[1]()
 
 
-def reach() -> tuple[Reach, FakeLoop, list[bool]]:
-    loop, told = FakeLoop(), cast("list[bool]", [])
-    return Reach(cast("asyncio.AbstractEventLoop", cast("Any", loop)), told.append), loop, told
+ROWS = 8
 
 
-def test_short_executions_take_their_successors_from_the_start() -> None:
+def reach(num_instances: int = 1) -> tuple[Reach, FakeLoop, list[int | None]]:
+    loop, told = FakeLoop(), cast("list[int | None]", [])
+    return Reach(cast("asyncio.AbstractEventLoop", cast("Any", loop)), num_instances, ROWS, told.append), loop, told
+
+
+def run_long(made: Reach) -> None:
+    for _ in range(20):
+        made.started(3)
+        made.ended(3, 0.05)
+
+
+def test_short_executions_set_no_limit() -> None:
     made, loop, told = reach()
     for _ in range(5):
-        made.started()
-        made.ended(LONG_S / 2)
+        made.started(3)
+        made.ended(3, LONG_S / 2)
     assert (told, loop.due) == ([], None)
 
 
-def test_during_a_long_execution_rows_are_taken_late_and_after_it_not_yet() -> None:
+def test_during_a_long_execution_successors_are_taken_late() -> None:
     made, loop, told = reach()
-    for _ in range(20):
-        made.started()
-        made.ended(0.05)
-    assert told == [False]
-    made.started()
+    run_long(made)
+    assert told[-1] == ROWS
+    made.started(3)
+    assert told[-1] == 3
     assert loop.due is not None
     assert 0.5 * 0.05 < loop.due[0] < 0.8 * 0.05
     loop.fire()
-    assert told == [False, True]
-    made.ended(0.05)
-    assert told == [False, True, False]
+    assert told[-1] == 3 + ROWS
+    made.ended(3, 0.05)
+    assert told[-1] == ROWS
 
 
-def test_with_two_instances_the_first_to_come_near_its_end_asks() -> None:
-    made, loop, _ = reach()
-    for _ in range(20):
-        made.started()
-        made.ended(0.05)
-    made.started()
+def test_an_idle_instance_has_room_while_another_runs() -> None:
+    made, loop, told = reach(num_instances=2)
+    run_long(made)
+    made.started(3)
+    assert told[-1] == 3 + ROWS
     first = loop.due
-    made.started()
+    made.started(8)
+    assert told[-1] == 3 + 8
     assert loop.due is first
 
 
 def test_a_version_that_leaves_holds_nobody_back() -> None:
     made, _, told = reach()
-    for _ in range(20):
-        made.started()
-        made.ended(0.05)
+    run_long(made)
     made.close()
-    assert told[-1] is True
+    assert told[-1] is None
 
 
 def test_a_shorter_execution_is_believed_at_once_and_a_longer_one_slowly() -> None:
