@@ -198,7 +198,7 @@ class Launcher:
                 f"{state.num_serving} of {num_workers} workers serve, ready: {', '.join(state.ready) or 'no model'}, "
                 f"loading: {', '.join(state.loading) or 'none'}\n{self._part('workers').child.last_words()}"
             ) from None
-        if not state.ready:
+        if not state.ready and self._settings.worker.model_control_mode == "none":
             reasons = "\n".join(f"  {name}: {reason}" for name, reason in state.failed)
             raise StartFailed(f"no model could be loaded\n{reasons}" if reasons else "no model was found to load")
         return state

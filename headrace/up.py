@@ -101,7 +101,7 @@ async def stop_signals() -> AsyncIterator[tuple[asyncio.Event, list[Callable[[],
 def _invitation(running: Running, settings: HeadraceSettings) -> str:
     where = f"logs in {settings.up.data_dir}/logs; `headrace status` in another terminal; Ctrl-C stops"
     if EXAMPLE_MODEL not in running.models:
-        return f"\nserving {', '.join(running.models)} on {running.http_url}; {where}"
+        return f"\nserving {', '.join(running.models) or 'no model yet'} on {running.http_url}; {where}"
     return "\n".join(["", "Try it:", *(f"  {c}" for c in commands(running)), "", where])
 
 

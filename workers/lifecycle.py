@@ -21,6 +21,7 @@ from workers.backoff import Backoff
 from workers.hosted import HostedModel
 from workers.modellife import ModelLife, Surroundings
 from workers.repository.footprint import Footprint
+from workers.repository.read import ALL_MODELS
 from workers.repository.refusal import ConfigRefused
 from workers.repository.saved import Source, read_saved, save
 
@@ -30,7 +31,6 @@ STILL_S: Final = 0.5
 """A folder that changed is left until it has been still for so long: somebody may be copying."""
 MAX_REMEMBERED: Final = 1_000
 """Models not served that heartbeats tell by name."""
-ALL: Final = "*"
 
 ListModels = Callable[[Path, Sequence[str]], list[str]]
 Spawn = Callable[[Coroutine[object, object, None]], None]
@@ -81,7 +81,7 @@ class Lifecycle:
             self._known = (await asyncio.to_thread(self._names, path, []))[:MAX_REMEMBERED]
             if await self._take_up() or not wanted:
                 return
-        for name in await asyncio.to_thread(self._names, path, [] if ALL in wanted else wanted):
+        for name in await asyncio.to_thread(self._names, path, wanted):
             self._begin(name)
 
     async def _take_up(self) -> bool:
@@ -134,7 +134,7 @@ class Lifecycle:
     def _look(self) -> dict[str, Footprint | None]:
         """Blocks. What is not as last acted upon; None for what is gone."""
         path, wanted = self._settings.model_repository, self._settings.models
-        names = [n for n in self._names(path, []) if not wanted or ALL in wanted or n in wanted]
+        names = [n for n in self._names(path, []) if not wanted or ALL_MODELS in wanted or n in wanted]
         lives = dict(self._lives)
         found: dict[str, Footprint | None] = {name: None for name in lives if name not in names}
         for name in names:

@@ -26,6 +26,7 @@ from contract.principal import DEFAULT_PRINCIPAL
 from gateway.core import Answer, IndexEntry, InferRequest, Outcome
 from gateway.dispatch import Dispatch
 from gateway.settings import GatewaySettings
+from tests.support.gateway_kit import infer_request
 from tests.support.lane_worker import eventually
 from tests.support.repository_kit import CONFIG, Disk, Following, Times
 
@@ -54,14 +55,16 @@ async def gateway(memory_broker, **settings: Any) -> AsyncIterator[Dispatch]:
     await transport.close()
 
 
+def one_row(deadline_s: float) -> InferRequest:
+    heads = [TensorHead("IN", "FP32", (1, 2))]
+    return infer_request(np.ones((1, 2), np.float32).tobytes(), heads=heads, deadline_s=deadline_s)
+
+
 def ask(core: Dispatch, model: str = "m", version: str = "", within_s: float = 20.0) -> asyncio.Future[Outcome]:
     loop = asyncio.get_running_loop()
     heard: asyncio.Future[Outcome] = loop.create_future()
     target = core.resolve(DEFAULT_PRINCIPAL, "", model, version)
-    data = np.ones((1, 2), np.float32).tobytes()
-    head = TensorHead("IN", "FP32", (1, 2))
-    request = InferRequest(DEFAULT_PRINCIPAL, "r", "", 1, (head,), [data], loop.time() + within_s)
-    core.submit(target, request, heard.set_result)
+    core.submit(target, one_row(loop.time() + within_s), heard.set_result)
     return heard
 
 
@@ -139,6 +142,22 @@ async def test_overrides_go_through_the_broker_and_are_forbidden_unless_allowed(
                 await core.repository.load("m", config=" " * 300_000)
 
 
+async def test_a_model_that_loads_says_for_how_long(memory_broker, requester, disk) -> None:
+    disk.config("slow")
+    disk.version("1", "hold", "slow")
+
+    def progress() -> bool:
+        try:
+            core.resolve(DEFAULT_PRINCIPAL, "", "slow", "")
+        except (ModelNotReady, NotFound) as e:
+            return "is loading, for 1 s so far" in e.message
+        return False
+
+    async with gateway(memory_broker) as core, Following(memory_broker, disk, requester).running() as f:
+        await f.until(lambda: f.ready() == {"1"})
+        await eventually(progress)
+
+
 async def test_who_cannot_load_says_so(memory_broker, requester, disk) -> None:
     async with gateway(memory_broker, model_load_timeout_s=0.2) as core:
         with pytest.raises(NoWorker):
@@ -207,16 +226,7 @@ async def test_a_dropped_versions_waiting_requests_end_and_the_others_do_not(mem
         await f.until(lambda: f.states().get("1") is not None and f.states()["1"].reason == "unloaded")
         await f.until_no_consumer("m", "1")
         heard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        data = np.ones((1, 2), np.float32).tobytes()
-        late = InferRequest(
-            DEFAULT_PRINCIPAL,
-            "r",
-            "",
-            1,
-            (TensorHead("IN", "FP32", (1, 2)),),
-            [data],
-            asyncio.get_running_loop().time() + 20,
-        )
+        late = one_row(asyncio.get_running_loop().time() + 20)
         core.submit(target, late, heard.set_result)
         async with asyncio.timeout(5):
             assert isinstance(await heard, ModelNotReady)

@@ -148,9 +148,9 @@ async def running(
         return instance
 
     def names(_path: Path, wanted: Sequence[str]) -> list[str]:
-        if unknown := set(wanted) - {e.name for e in entries}:
+        if unknown := set(wanted) - {"*", *(e.name for e in entries)}:
             raise ConfigRefused(f"{sorted(unknown)} are not there")
-        return [e.name for e in entries if not wanted or e.name in wanted]
+        return [e.name for e in entries if not wanted or "*" in wanted or e.name in wanted]
 
     def read(model_dir: Path, config: str = "") -> ModelEntry:
         return next(e for e in entries if e.name == model_dir.name)
