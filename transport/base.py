@@ -165,9 +165,6 @@ class Transport(Protocol):
         at the end of this loop tick. What `call` publishes leaves in that write, without another turn of the loop.
         """
 
-    def flush(self) -> None:
-        """Write now what was published in this tick, instead of at its end. Not needed from within `at_tick_end`."""
-
     # -------- core messages
     def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         """Send at most once; whoever answers does so on `reply`, if given. Raises Disconnected, PayloadOverLimit."""

@@ -109,10 +109,6 @@ class FastClient(Client):
         if not self._is_flush_due:
             self._flush_soon()
 
-    def write_now(self) -> None:
-        """Write what was sent, what waits for the end of the tick included."""
-        self._flush()
-
     def _flush_soon(self) -> None:
         self._is_flush_due = True
         if not self._is_reading:

@@ -57,9 +57,6 @@ class Link(Protocol):
     def before_flush(self, call: Callable[[], None]) -> None:
         """Likewise, behind everything of `at_tick_end`."""
 
-    def write_now(self) -> None:
-        """Write what was sent, what waits for the end of the tick included."""
-
     async def listen(self, subject: str, callback: OnRaw, queue: str = "") -> Listening:
         """Returns once the broker knows. Raises Disconnected, BrokerTimeout."""
 

@@ -73,7 +73,7 @@ class MemoryLink:
         self._before_flush.append(call)
         self._soon()
 
-    def write_now(self) -> None:
+    def _end_tick(self) -> None:
         """The broker has what was sent; run what waits for the end of the tick."""
         self._is_flush_due = False
         calls, self._at_tick_end = self._at_tick_end, []
@@ -144,7 +144,7 @@ class MemoryLink:
     def _soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self.write_now)
+            asyncio.get_running_loop().call_soon(self._end_tick)
 
     def set_up(self, *, is_up: bool) -> None:
         """The connection is lost or back."""

@@ -98,10 +98,6 @@ class NatsTransport:
         """Call once, just before the next write."""
         self.link.at_tick_end(call)
 
-    def flush(self) -> None:
-        """Write now what was published in this tick."""
-        self.link.write_now()
-
     # ---------------------------------------------------------------- core messages
     def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         """Send at most once."""

@@ -192,7 +192,7 @@ async def test_closing_takes_under_two_seconds_and_sends_what_waits(transports: 
         a.publish("last", b"more")
 
 
-async def test_what_is_flushed_or_asked_for_the_tick_end_arrives_behind_what_was_published_before(
+async def test_what_is_asked_for_the_tick_end_arrives_behind_what_was_published_in_the_tick(
     transports: Transports,
 ) -> None:
     a, b = await transports.make(), await transports.make()
@@ -200,10 +200,8 @@ async def test_what_is_flushed_or_asked_for_the_tick_end_arrives_behind_what_was
     await b.subscribe("n", lambda s, r, p: got.append(p))
     a.at_tick_end(lambda: a.publish("n", b"2"))
     a.publish("n", b"1")
-    a.flush()
-    a.publish("n", b"3")
-    await got.has(3)
-    assert got == [b"1", b"2", b"3"]
+    await got.has(2)
+    assert got == [b"1", b"2"]
 
 
 async def test_a_call_at_the_tick_end_runs_once_and_may_ask_for_the_next(transports: Transports) -> None:
