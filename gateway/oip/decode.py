@@ -20,9 +20,9 @@ import msgspec
 import orjson
 
 from contract.errors import InvalidInput, TooLarge
-from contract.messages import ParameterValue, TensorHead
+from contract.messages import TensorHead
 from contract.model_config import ModelCard
-from gateway.core import NO_PARAMETERS, InferRequest
+from gateway.core import InferRequest
 from gateway.oip import binary
 from gateway.oip.explain import check_counts, check_pieces, refuse
 from gateway.oip.json_numbers import PACK_ERRORS, pack_checked
@@ -53,37 +53,8 @@ _MAX_DIGITS: Final = 4300  # Python's own limit for the digits of a whole number
 class DecodedRequest(InferRequest):
     """A request's body, decoded and checked against its model's config."""
 
-    __slots__ = ("form",)
-
-    def __init__(
-        self,
-        rows: int,
-        heads: tuple[TensorHead, ...],
-        data: list[bytes | memoryview],
-        sizes: tuple[int, ...] = (),
-        payload_bytes: int = 0,
-        caller_id: str = "",
-        priority: int = 0,
-        queue_timeout_us: int = 0,
-        outputs: tuple[str, ...] = (),
-        parameters: dict[str, ParameterValue] = NO_PARAMETERS,
-        form: OutputForm = JSON_FORM,
-        classifications: tuple[int, ...] = (),
-    ) -> None:
-        super().__init__(
-            rows,
-            heads,
-            data,
-            sizes,
-            payload_bytes,
-            caller_id,
-            priority,
-            queue_timeout_us,
-            outputs,
-            parameters,
-            classifications,
-        )
-        self.form = form
+    form: OutputForm = JSON_FORM
+    """How its answer is to look."""
 
 
 def decode(
@@ -133,7 +104,7 @@ def _thorough(
     if request.outputs:
         outputs, form, classifications = read_outputs(request.outputs, plan, is_binary=settings.is_binary)
     sizes = [len(part) for part in data]
-    return DecodedRequest(
+    decoded = DecodedRequest(
         accepted.rows,
         accepted.heads,
         data,
@@ -144,9 +115,10 @@ def _thorough(
         settings.queue_timeout_us,
         outputs,
         settings.others,
-        form,
         classifications,
     )
+    decoded.form = form
+    return decoded
 
 
 def _split(
@@ -191,7 +163,9 @@ def _plain(body: bytes | bytearray | memoryview, plan: Plan) -> DecodedRequest |
 def _raw(body: bytes | bytearray | memoryview, card: ModelCard) -> DecodedRequest:
     head, tensor = binary.raw_input(body, card.config)
     sizes = (len(tensor),) if head.datatype == "BYTES" else ()
-    return DecodedRequest(1, (head,), [tensor], sizes, len(tensor), form=BINARY_FORM)
+    decoded = DecodedRequest(1, (head,), [tensor], sizes, len(tensor))
+    decoded.form = BINARY_FORM
+    return decoded
 
 
 def _tensors(
