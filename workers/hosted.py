@@ -122,7 +122,9 @@ class HostedModel:
         `stale` ones are loaded anew. Without `on_ready` no lane opens, until `open`. What is not wanted any more goes
         when everything wanted is there, what is `gone` from the disk goes in any case.
         """
-        wanted, keep, num_missing = self.entry.versions, set[str](), len(self.entry.versions)
+        # The default one first: until it is ready others answer what names none.
+        wanted = sorted(self.entry.versions, key=lambda version: version != self._default_version)
+        keep, num_missing = set[str](), len(wanted)
         for version in (*wanted, *self.entry.fallbacks):
             if self._is_leaving or not num_missing:
                 break

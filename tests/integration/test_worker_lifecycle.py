@@ -383,3 +383,13 @@ async def test_a_default_version_that_is_not_there_leaves_the_highest(memory_bro
     async with Following(memory_broker, disk, requester).running() as f:
         await f.until(lambda: f.ready() == {"1"})
         assert (await f.ask()).version == "1"
+
+
+async def test_the_default_version_is_loaded_before_a_higher_one(memory_broker, requester, disk) -> None:
+    disk.config(extra='version_policy { all { } } parameters { key: "default_version" value { string_value: "1" } }\n')
+    disk.version("2", "hold")
+    async with Following(memory_broker, disk, requester).running() as f:
+        await f.until(lambda: f.ready() == {"1"})
+        assert (await f.ask()).version == "1"
+        f.let_go.set()
+        await f.until(lambda: f.ready() == {"1", "2"})
