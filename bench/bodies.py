@@ -49,6 +49,12 @@ def oip_json(path, row, datatype):
     return _http(path, json.dumps({"inputs": inputs}).encode(), "Content-Type: application/json")
 
 
+def oip_text(path, text):
+    """KServe v2 JSON, one text in one row."""
+    tensor = {"name": "text", "shape": [1, 1], "datatype": "BYTES", "data": [text]}
+    return _http(path, json.dumps({"inputs": [tensor]}).encode(), "Content-Type: application/json")
+
+
 def oip_binary(path, row, dtype, datatype):
     """KServe v2 with the binary extension both ways, one row."""
     raw = [np.asarray(v, dtype).tobytes() for v in row.values()]

@@ -13,6 +13,7 @@ from pathlib import Path
 import bodies
 import measure
 import open_loop
+import server_cases
 import stacks
 
 ROOT = Path(__file__).parent.parent
@@ -113,7 +114,16 @@ def slow_worker(rounds, seconds):
     return keys, samples, f"{sum(map(len, samples))} requests in {rounds} rounds"
 
 
-CASES = {"tiny": tiny, "minilm": minilm, "mixed": mixed, "short": short, "slow_worker": slow_worker}
+CASES = {
+    "tiny": tiny,
+    "minilm": minilm,
+    "mixed": mixed,
+    "short": short,
+    "slow_worker": slow_worker,
+    "moderation": server_cases.moderation,
+    "reload": server_cases.reload,
+    "forty": server_cases.forty,
+}
 
 
 def _minilm_field(low, high):

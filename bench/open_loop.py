@@ -42,6 +42,23 @@ async def run(port, requests, rate, seconds, *, timeout_s=5.0, max_connections=5
     return results
 
 
+async def capacity(port, requests, num_connections, seconds):
+    """Answers per second in a closed loop, after a second to warm up."""
+    start = time.monotonic() + 1.0
+    counts = await asyncio.gather(*(_loop(port, requests, k, start, seconds) for k in range(num_connections)))
+    return sum(counts) / seconds
+
+
+async def _loop(port, requests, k, start, seconds):
+    connection, count = await asyncio.open_connection("127.0.0.1", port), 0
+    while (now := time.monotonic()) < start + seconds:
+        await _exchange(*connection, requests[k % len(requests)])
+        count += now >= start
+        k += 1
+    await _close(connection[1])
+    return count
+
+
 async def _close(writer):
     writer.close()
     with contextlib.suppress(OSError):

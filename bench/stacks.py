@@ -97,7 +97,7 @@ def compiled():
 
 
 @contextlib.contextmanager
-def headrace(models, *options, is_paced=False):
+def headrace(models, *options, is_paced=False, env=None):
     """`headrace up` over a repository that holds just these model folders.
 
     `is_paced` gives each worker process another pace (bench/models/pace).
@@ -111,7 +111,12 @@ def headrace(models, *options, is_paced=False):
         command = [sys.executable, "-m", "headrace", "up", str(repository), "--http-port", str(port)]
         command += ["--metrics-port", str(free_port()), "--broker-port", str(free_port())]
         command += ["--data-dir", str(Path(scratch) / "data"), *options]
-        env = os.environ | compiled() | ({"BENCH_TURN_FILE": str(Path(scratch) / "turn")} if is_paced else {})
+        env = (
+            os.environ
+            | compiled()
+            | (env or {})
+            | ({"BENCH_TURN_FILE": str(Path(scratch) / "turn")} if is_paced else {})
+        )
         with _process(command, env) as pid:
             _wait(f"http://127.0.0.1:{port}/v2/health/ready", pid)
             for source in models:
