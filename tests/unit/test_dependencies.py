@@ -49,7 +49,7 @@ DEV |= declared(PROJECT["dependency-groups"]["dev"])
 ALLOWED = {
     "contract": RUNTIME,
     "transport": RUNTIME,
-    "gateway": RUNTIME | declared(EXTRAS["gateway"]),
+    "gateway": RUNTIME | declared(EXTRAS["gateway"], EXTRAS["limits"]),
     "workers": RUNTIME | declared(EXTRAS["worker"]),
     "headrace": RUNTIME | declared(EXTRAS["gateway"], EXTRAS["worker"], EXTRAS["local"], EXTRAS["demo"]),
     "tests": DEV,
