@@ -55,8 +55,8 @@ TEXTS = {
     "ISC License": "ISC",
     "MIT License": "MIT",
 }
-BY_HAND = {"scipy": "BSD-3-Clause", "vadersentiment": "MIT"}
-"""From their licence files: the first states none that is known in its metadata, the second is not installed."""
+BY_HAND = {"async-timeout": "Apache-2.0", "atheris": "Apache-2.0", "scipy": "BSD-3-Clause", "vadersentiment": "MIT"}
+"""From their licence files: they state none that is known in their metadata, or are not installed."""
 
 OTHER_PARTS = """\
 ## Beside the packages

@@ -78,6 +78,8 @@ class Composed:
                 source = str(self.folder / source)
                 Path(source).mkdir(exist_ok=True)
             mounts.append((source, target, is_read_only))
+        if ROOT.is_relative_to("/tmp"):  # hidden by the service's own /tmp otherwise
+            mounts.append((str(ROOT), str(ROOT), True))
         return Container(name, command, environment, service.get("user", user), mounts, service["tmpfs"])
 
     def start(self, name: str) -> Container:

@@ -87,7 +87,7 @@ def test_a_message_of_another_kind_is_refused() -> None:
 def test_another_major_version_is_refused_by_both_numbers() -> None:
     payload = bytearray(pack(CancelMessage("g", [1], 2)))
     payload[0] = 9
-    with pytest.raises(BadEnvelope, match=r"format 9\.0, this process reads 1\.x"):
+    with pytest.raises(BadEnvelope, match=r"format 9\.\d+, this process reads 1\.x"):
         unpack(CancelMessage, bytes(payload))
 
 

@@ -69,8 +69,9 @@ STATUS = {"infer": 200, "chunked": 200, "bad": 400, "live": 200, "lost": 404}
 async def answers(reads: list[bytes], late: list[bool], count: int) -> list[tuple[int, Any]]:
     core = EchoCore()
     core.is_holding = True
-    doorway = Doorway(core, identify, GatewaySettings())
-    protocol = HttpProtocol(uvicorn_config(build_app(doorway)), ServerState(), doorway)
+    settings = GatewaySettings()
+    doorway = Doorway(core, identify, settings)
+    protocol = HttpProtocol(uvicorn_config(build_app(doorway, settings)), ServerState(), doorway)
     wire = Wire()
     protocol.connection_made(wire)
     for at, read in enumerate(reads):

@@ -13,7 +13,16 @@ LOUD = {
     "execution-timeout",
     "internal-error",
 }
-QUIET = {"invalid-input", "unauthenticated", "forbidden", "not-found", "too-large", "limit-reached", "bad-envelope"}
+QUIET = {
+    "invalid-input",
+    "unauthenticated",
+    "forbidden",
+    "not-found",
+    "too-large",
+    "limit-reached",
+    "bad-envelope",
+    "text-too-long",
+}
 
 
 def logged(error: HeadraceError, *, caller_id: str = "", traceparent: str = "") -> dict[str, object]:

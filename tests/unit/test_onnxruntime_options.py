@@ -60,7 +60,13 @@ def test_cuda_options_come_from_the_accelerator_and_from_the_old_parameters() ->
 
 def test_headraces_own_parameters_are_no_business_of_the_engine() -> None:
     given = {"max_execution_s": "5", "retry": "never", "base_tokens": "64", "max_padded_tokens": "8192"}
-    given |= {"tokenizer": "t.json", "max_tokens": "9", "truncation": "left", "embedding_output": "OUT"}
+    given |= {
+        "tokenizer": "t.json",
+        "max_tokens": "9",
+        "truncation": "left",
+        "embedding_output": "OUT",
+        "default_version": "1",
+    }
     assert set(given) == set(ANY_BACKEND)
     text = " ".join(f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in given.items())
     text += 'max_batch_size: 4 input { name: "input_ids" data_type: TYPE_INT64 dims: -1 }'
