@@ -19,6 +19,12 @@ class Principal(msgspec.Struct, frozen=True):
     roles: frozenset[Role] = frozenset({"infer", "batch"})
     highest_lane: Lane = "norm"
     default_service: str = ""
+    models: frozenset[str] | None = None
+    """Names it may ask for; None is all."""
+
+    def may_use(self, model: str) -> bool:
+        """Whether the model is among those of this key."""
+        return self.models is None or model in self.models
 
     def lane(self, priority: int) -> Lane:
         """Lane of a request with Triton's `priority` (1 highest, 0 not given): it may lower the key's, not raise it."""

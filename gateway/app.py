@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from importlib import metadata
 from typing import Final
@@ -24,9 +25,16 @@ from pydantic import ValidationError
 from gateway.dispatch import Dispatch
 from gateway.http.metrics import GatewayNumbers
 from gateway.http.server import HttpDoor
-from gateway.identity import IdentityError, check_binding, load_identity
+from gateway.idempotency.keys import Keys
+from gateway.core import Core
+from gateway.identity import IdentityError, check_binding, load_identity, watch_identity
+from gateway.limits.gate import LEASE_US, Gate
+from gateway.limits.local import LocalStore
+from gateway.limits.match import Rulebook
+from gateway.limits.rules import LimitsError, Rules, load_rules
 from gateway.nats_door import NatsDoor
 from gateway.settings import GatewaySettings
+from gateway.watched import WatchedFiles
 from transport.base import TransportError
 from transport.connection import connect
 from transport.headers import HeadedTransport
@@ -38,6 +46,8 @@ BROKER_PATIENCE_S: Final = 60.0
 RETRY_S: Final = 0.5
 LAST_MOMENTS_S: Final = 1.0
 """For answers that the drained core gave at the last moment to leave the doors."""
+KEPT_ROOM_BYTES: Final = 16 * 1024
+"""Room for the headers of an answer that is kept in one message."""
 GC_THRESHOLDS: Final = (20_000, 20, 20)
 """A busy gateway has thousands of young objects in flight; at Python's 700 each collection would walk them in vain."""
 
@@ -82,17 +92,23 @@ async def serve(settings: GatewaySettings, *, on_ready: OnReady | None = None, s
     """
     identity = load_identity(settings.tenants_file)
     check_binding(settings.host, identity)
+    rules = None if settings.limits_file is None else load_rules(settings.limits_file)
     stop = stop or _on_signals(Stop())
+    watched = WatchedFiles([] if settings.tenants_file is None else [watch_identity(settings.tenants_file, identity)])
     transport = await _connect(settings, stop)
     if transport is None:
         return
     core = Dispatch(settings, transport, version=metadata.version("headrace"))
-    http = HttpDoor(core, identity.identify, settings, lambda: numbers(core, transport))
-    nats = NatsDoor(core, identity, transport, settings)
+    keys = Keys(transport, min(settings.max_idempotent_bytes, transport.max_payload - KEPT_ROOM_BYTES))
+    limited = core if rules is None else _limited(core, rules)
+    http = HttpDoor(limited, identity.identify, settings, lambda: numbers(core, transport), keys)
+    nats = NatsDoor(limited, identity, transport, settings)
     try:
         await core.start()
         await nats.start()
         await http.start()
+        watched.start()
+        _on_hangup(watched.reload)
         core.presence.say(address=f"{settings.host}:{http.port}")
         gc.collect()
         gc.freeze()
@@ -103,11 +119,16 @@ async def serve(settings: GatewaySettings, *, on_ready: OnReady | None = None, s
         log.info("draining", num_open=len(core.inflight), timeout_s=timeout_s)
         await _drain(core, http, nats, timeout_s)
     finally:
+        await watched.close()
         await nats.close()
         await core.close()
         await http.close()
         await transport.close()
         log.info("stopped")
+
+
+def _limited(core: Dispatch, rules: Rules) -> Core:
+    return Gate(core, Rulebook(rules, node=core.gateway, prefix="headrace"), LocalStore(LEASE_US))
 
 
 def numbers(core: Dispatch, transport: HeadedTransport) -> GatewayNumbers:
@@ -172,6 +193,12 @@ def _on_signals(stop: Stop) -> Stop:
     return stop
 
 
+def _on_hangup(reload: Callable[[], None]) -> None:
+    """SIGHUP reads the watched files; where a terminal can hang up, it goes on meaning that."""
+    if threading.current_thread() is threading.main_thread() and not os.isatty(2):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+
+
 def run(settings: GatewaySettings, *, is_child: bool = False) -> int:
     """A gateway in this process, until a signal (or, as a child, until stdin closes); returns the exit code."""
     configure_logs(settings.log_level, process="gateway")
@@ -186,7 +213,7 @@ def run(settings: GatewaySettings, *, is_child: bool = False) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(life())
-    except (IdentityError, TransportError, OSError) as e:
+    except (IdentityError, LimitsError, TransportError, OSError) as e:
         log.error("cannot-start", error=str(e))
         return 1
     return 0

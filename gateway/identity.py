@@ -8,6 +8,7 @@
             sha256: <64 hex digits: printf %s "$KEY" | sha256sum>
             roles: [infer]
             highest_lane: norm
+        models: [toxicity]   # all, where it is not given
 
 Without a file every caller is tenant `default`, and the doors may bind to loopback only.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import secrets
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from contract.errors import InvalidInput, Unauthenticated
 from contract.principal import DEFAULT_PRINCIPAL, Principal, Role
 from contract.subjects import Lane, check_name
+from gateway.watched import RefusedFile, WatchedFile
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class IdentityError(Exception):
+class IdentityError(RefusedFile):
     """The tenants file can't be used, or the doors would be open to strangers; the message says where and why."""
 
 
@@ -50,6 +55,7 @@ class TenantSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     default_service: str = Field(default="", description="Service of requests that name none; empty: the gateway's.")
+    models: list[str] | None = Field(default=None, description="Models its keys may use; null is all.")
     keys: list[KeySettings] = Field(min_length=1, description="Its keys.")
 
 
@@ -76,7 +82,8 @@ class Identity:
 
     def __init__(self, principals: dict[str, Principal] | None) -> None:
         """`principals` by lower-case hex SHA-256 of the key; None lets everybody in as `default`."""
-        self._principals = principals
+        self._secret = secrets.token_bytes(32)
+        self._principals = None if principals is None else self._sealed(principals)
 
     @property
     def is_open(self) -> bool:
@@ -86,7 +93,7 @@ class Identity:
     def identify(self, authorization: str | None) -> Principal:
         """The caller with this `Authorization` header.
 
-        Only a digest is ever compared or looked up, so that the time taken says nothing about any key.
+        What is looked up is a digest under a secret of this process: the time that takes says nothing about any key.
 
         Raises:
             Unauthenticated: no key, another scheme than Bearer, or a key nobody knows.
@@ -99,11 +106,32 @@ class Identity:
         key = key.strip()
         if scheme.lower() != "bearer" or not key:
             raise Unauthenticated("the Authorization header must read: Bearer <key>")
-        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-        principal = self._principals.get(digest)
+        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+        principal = self._principals.get(self._seal(digest))
         if principal is None:
             raise Unauthenticated("the key is not known")
         return principal
+
+    def replace(self, principals: dict[str, Principal]) -> dict[str, object]:
+        """From now on these keys and no others; says what changed. Requests that run are not asked again.
+
+        Only for one that was made with keys: to need keys, or need none any more, takes a restart.
+        """
+        assert self._principals is not None, "a door that is open to all has no keys to replace"
+        before, after = self._principals, self._sealed(principals)
+        self._principals = after
+        return {
+            "num_keys": len(after),
+            "num_added": len(after.keys() - before.keys()),
+            "num_removed": len(before.keys() - after.keys()),
+            "num_changed": sum(before[seal] != principal for seal, principal in after.items() if seal in before),
+        }
+
+    def _sealed(self, principals: dict[str, Principal]) -> dict[bytes, Principal]:
+        return {self._seal(bytes.fromhex(digest)): principal for digest, principal in principals.items()}
+
+    def _seal(self, digest: bytes) -> bytes:
+        return hashlib.blake2b(digest, key=self._secret, digest_size=32).digest()
 
     def identify_tenant(self, authorization: str | None, tenant: str) -> Principal:
         """The caller, who says which tenant it is.
@@ -123,10 +151,18 @@ def load_identity(path: Path | None) -> Identity:
     Raises:
         IdentityError: unreadable, unknown fields, wrong values, a key twice; names file and line.
     """
-    if path is None:
-        return Identity(None)
+    return Identity(None if path is None else load_principals(path))
+
+
+def watch_identity(path: Path, identity: Identity) -> WatchedFile[dict[str, Principal]]:
+    """The tenants file, whose keys replace those of `identity` when it changes."""
+    return WatchedFile("tenants", [path], lambda: load_principals(path), identity.replace)
+
+
+def load_principals(path: Path) -> dict[str, Principal]:
+    """Callers by lower-case hex SHA-256 of their key. Raises IdentityError as `load_identity`."""
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
         raise IdentityError(f"{path}: {e}") from None
     if root is None:
@@ -140,7 +176,7 @@ def load_identity(path: Path | None) -> Identity:
         first = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise IdentityError(f"{path}:{_line(root, first['loc'])}: {where}: {first['msg']}") from None
-    return Identity(_principals(path, root, parsed))
+    return _principals(path, root, parsed)
 
 
 def check_binding(host: str, identity: Identity) -> None:
@@ -181,7 +217,10 @@ def _principals(path: Path, root: yaml.Node, parsed: TenantsFile) -> dict[str, P
             if (tenant, key.id) in ids:
                 raise IdentityError(f"{path}:{_line(root, (*loc, 'id'))}: tenant {tenant!r} has key {key.id!r} twice")
             ids.add((tenant, key.id))
-            found[digest] = Principal(tenant, key.id, frozenset(key.roles), key.highest_lane, settings.default_service)
+            models = None if settings.models is None else frozenset(settings.models)
+            found[digest] = Principal(
+                tenant, key.id, frozenset(key.roles), key.highest_lane, settings.default_service, models
+            )
     return found
 
 

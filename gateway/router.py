@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from contract.errors import HeadraceError, ModelNotReady, NotFound, NoWorker
+from contract.errors import Forbidden, HeadraceError, ModelNotReady, NotFound, NoWorker
 from contract.model_config import UNLOADED, ModelCard, VersionState
 from contract.principal import Principal
 from gateway.core import Target
@@ -42,6 +42,9 @@ class Router:
 
     def resolve(self, principal: Principal, service: str, model: str, version: str) -> Target:
         """See `Core.resolve`."""
+        # Before anything is looked up: who may not use a name does not learn whether it exists.
+        if principal.models is not None and model not in principal.models:
+            raise Forbidden(f"key {principal.key_id!r} may not use model {model!r}")
         if self._found_revision != self._registry.revision:
             self._found.clear()
             self._found_revision = self._registry.revision

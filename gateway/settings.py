@@ -35,7 +35,12 @@ class GatewaySettings(BaseModel):
     http_port: int = Field(default=8000, ge=0, le=65535, description="Port of the HTTP door; 0 takes a free one.")
     metrics_port: int = Field(default=8002, ge=0, le=65535, description="Port of `/metrics`; 0 takes a free one.")
     tenants_file: Path | None = Field(
-        default=None, description="Keys and tenants; without it every caller is `default`."
+        default=None,
+        description="Keys and tenants, read again when it changes; without it every caller is `default`.",
+    )
+    limits_file: Path | None = Field(
+        default=None,
+        description="Limits, as in configs/limits.yaml; each gateway counts for itself. Without it there are none.",
     )
     default_service: str = Field(default="default", description="Service of a request that names none.")
     services: dict[str, ServiceSettings] = Field(
@@ -81,6 +86,12 @@ class GatewaySettings(BaseModel):
     )
     async_keep_s: float = Field(
         default=600.0, ge=1, le=86_400, description="How long such an answer is kept after it came, seconds."
+    )
+    max_idempotent_bytes: int = Field(
+        default=256 * 1024,
+        ge=1024,
+        description="Largest answer kept for retries with the same `Idempotency-Key`, bytes; at most what a broker "
+        "message takes. A retry of a larger one is 413 and runs nothing.",
     )
     drain_timeout_s: float = Field(
         default=30.0, ge=0, le=600, description="How long a stopping gateway finishes what it accepted, seconds."

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from contract.errors import InvalidInput
+from contract.errors import Forbidden, InvalidInput
 from gateway.core import IndexEntry, ModelRepository
 from gateway.http.front import Front
 from gateway.http.routing import RawRoute
@@ -45,14 +45,16 @@ class RepositoryRoutes:
 
     async def index(self, request: Request) -> Response:
         """Every model and version with its state; `ready` asks for those that serve."""
-        service = self._front.service_of(request, self._front.principal(request))
+        principal = self._front.principal(request)
+        service = self._front.service_of(request, principal)
         asked = await self._front.json_object(request)
         ready = _typed(asked, "ready", bool, False)
-        return self._front.json(request, [_entry(e) for e in self._repository.index(service=service, ready=ready)])
+        found = self._repository.index(service=service, ready=ready)
+        return self._front.json(request, [_entry(e) for e in found if principal.may_use(e.name)])
 
     async def load(self, request: Request) -> Response:
         """Load a model, or load it anew; answers when it serves."""
-        service = self._front.service_of(request, self._front.principal(request, "admin"))
+        service = self._service_for_change(request)
         # Files come as base64 inside the JSON; an administrator may hold up the loop for a moment.
         asked = await self._front.json_object(request, self._front.doorway.max_request_bytes)
         config, files = read_overrides(_typed(asked, "parameters", dict, {}))
@@ -61,12 +63,19 @@ class RepositoryRoutes:
 
     async def unload(self, request: Request) -> Response:
         """Unload a model; answers when it is done."""
-        service = self._front.service_of(request, self._front.principal(request, "admin"))
+        service = self._service_for_change(request)
         parameters = _typed(await self._front.json_object(request), "parameters", dict, {})
         _only(parameters, {"unload_dependents"})
         dependents = _typed(parameters, "unload_dependents", bool, False)
         await self._repository.unload(request.path_params["model"], service=service, unload_dependents=dependents)
         return self._front.json(request, {})
+
+    def _service_for_change(self, request: Request) -> str:
+        """The service, of a caller who may change the model that the path names."""
+        principal, model = self._front.principal(request, "admin"), request.path_params["model"]
+        if not principal.may_use(model):
+            raise Forbidden(f"key {principal.key_id!r} may not use model {model!r}")
+        return self._front.service_of(request, principal)
 
 
 def read_overrides(parameters: dict[str, Any]) -> tuple[str | None, dict[str, bytes] | None]:

@@ -1,3 +1,4 @@
+# ruff: noqa: ASYNC240 - small files of the test's own
 import hashlib
 from pathlib import Path
 
@@ -5,7 +6,7 @@ import pytest
 
 from contract.errors import Unauthenticated
 from contract.principal import DEFAULT_PRINCIPAL
-from gateway.identity import Identity, IdentityError, check_binding, load_identity
+from gateway.identity import Identity, IdentityError, check_binding, load_identity, watch_identity
 
 
 def digest(key: str) -> str:
@@ -117,3 +118,24 @@ def test_the_example_file_runs_as_it_is() -> None:
     web = identity.identify("Bearer acme-example-key")
     assert (web.tenant, web.key_id, web.highest_lane, web.roles) == ("acme", "web", "hi", {"infer"})
     assert identity.identify("Bearer backfill-example-key").roles == {"infer", "batch"}
+
+
+async def test_a_rotated_key_works_without_a_restart_and_a_bad_line_leaves_the_old_keys(path: Path) -> None:
+    identity = load_identity(path)
+    watched = watch_identity(path, identity)
+    path.write_text(FILE.replace(digest("acme-secret"), digest("acme-new")))
+    assert await watched.reload()
+    assert identity.identify("Bearer acme-new").key_id == "web"
+    with pytest.raises(Unauthenticated):
+        identity.identify("Bearer acme-secret")
+    path.write_text(FILE.replace("highest_lane: hi", "highest_lane: top"))
+    assert not await watched.reload()
+    assert f"{path}:8: " in watched.refusal
+    assert identity.identify("Bearer acme-new").highest_lane == "hi"
+
+
+def test_a_tenants_models_are_its_keys(path: Path) -> None:
+    path.write_text(FILE.replace("  acme:\n", "  acme:\n    models: [toxicity]\n"))
+    identity = load_identity(path)
+    acme, globex = identity.identify("Bearer acme-secret"), identity.identify("Bearer globex-secret")
+    assert (acme.may_use("toxicity"), acme.may_use("other"), globex.may_use("other")) == (True, False, True)

@@ -1,6 +1,6 @@
 import pytest
 
-from contract.errors import ModelNotReady, NotFound, NoWorker
+from contract.errors import Forbidden, ModelNotReady, NotFound, NoWorker
 from contract.model_config import UNLOADED, ModelCard, VersionState
 from contract.principal import DEFAULT_PRINCIPAL, Principal
 from gateway.registry import Registry
@@ -155,3 +155,17 @@ def test_models_are_those_the_service_can_reach(router: Router, registry: Regist
     assert [(g, c.config.name) for g, c in router.models("two")] == [("fast", "m")]
     assert [(g, c.config.name) for g, c in router.models("")] == [("default", "m"), ("fast", "m")]
     assert router.groups == ["default", "fast", "slow"]
+
+
+def test_a_name_that_a_key_may_not_use_is_forbidden_whether_it_exists_or_not(
+    router: Router, registry: Registry
+) -> None:
+    registry.on_worker_beat(beat("w1", "default", card("mine"), card("theirs")), 0.0)
+    caller = Principal("acme", "web", models=frozenset({"mine"}))
+    assert router.resolve(caller, "", "mine", "").group == "default"
+    words = set()
+    for name in ("theirs", "nobody-has-it"):
+        with pytest.raises(Forbidden) as refused:
+            router.resolve(caller, "", name, "")
+        words.add(refused.value.message.replace(name, "…"))
+    assert words == {"key 'web' may not use model '…'"}
