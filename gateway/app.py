@@ -22,11 +22,11 @@ import structlog
 import uvloop
 from pydantic import ValidationError
 
+from gateway.core import Core
 from gateway.dispatch import Dispatch
 from gateway.http.metrics import GatewayNumbers
 from gateway.http.server import HttpDoor
 from gateway.idempotency.keys import Keys
-from gateway.core import Core
 from gateway.identity import IdentityError, check_binding, load_identity, watch_identity
 from gateway.limits.gate import LEASE_US, Gate
 from gateway.limits.local import LocalStore

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from contract.errors import HeadraceError
+from gateway.limits.refusal import DEGRADED, LimitRefused
 
 log = structlog.get_logger("gateway.failures")
 
@@ -32,6 +33,9 @@ def log_failure(
 ) -> None:
     """Log `request-failed`; ids the caller did not send are left out."""
     fields = {"caller_id": caller_id, "traceparent": traceparent, "tenant": tenant, "service": service, "model": model}
+    if isinstance(error, LimitRefused):
+        _log_refusal(error, door=door, request_id=request_id, **{k: v for k, v in fields.items() if v})
+        return
     log.log(
         level_of(status),
         "request-failed",
@@ -41,6 +45,23 @@ def log_failure(
         status=status,
         seconds=round(seconds, 6),
         **{name: value for name, value in fields.items() if value},
+    )
+
+
+def _log_refusal(error: LimitRefused, **fields: str) -> None:
+    """What happened, who did it, what followed, and where to change it, in one line."""
+    refused = error.refused
+    log.info(
+        "Request is Degraded",
+        strategy=refused.limit.strategy,
+        code=error.http_status,
+        msg=DEGRADED,
+        scope=refused.limit.scope,
+        limit=refused.limit.shown,
+        current=round(refused.current, 6),
+        retry_after_s=refused.retry_after_s,
+        configured_at=refused.limit.configured_at,
+        **fields,
     )
 
 

@@ -11,6 +11,7 @@ import http
 import orjson
 
 from contract.errors import HeadraceError
+from gateway.limits.refusal import LimitRefused
 
 
 def error_body(error: HeadraceError) -> bytes:
@@ -23,6 +24,10 @@ def error_headers(error: HeadraceError) -> dict[str, str]:
     headers = {"headrace-error": error.code}
     if error.retry_after_s is not None and error.http_status in (429, 503):
         headers["retry-after"] = str(error.retry_after_s)
+    if error.http_status == 422:
+        headers["x-should-retry"] = "false"
+    if isinstance(error, LimitRefused):
+        headers |= error.headers()
     if error.http_status == 401:
         headers["www-authenticate"] = "Bearer"
     return headers

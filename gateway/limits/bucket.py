@@ -55,7 +55,7 @@ class Bucket:
         over = self.level + amount - limit.capacity
         if over <= EPSILON:
             return 0
-        return UNKNOWN if limit.kind == HELD else math.ceil(over / limit.rate_per_us)
+        return UNKNOWN if limit.kind == HELD else math.ceil((over - EPSILON / 2) / limit.rate_per_us)
 
     def take(self, limit: Limit, amount: float, lease: str, until_us: int) -> None:
         """Take what `wait_us` found to fit."""

@@ -42,7 +42,7 @@ local function wait_us(b, amount)
   local over = b.level + amount - b.capacity
   if over <= EPSILON then return 0 end
   if b.kind == HELD then return UNKNOWN end
-  return math.ceil(over / b.rate)
+  return math.ceil((over - EPSILON / 2) / b.rate)
 end
 
 local function hold(b, amount, lease)

@@ -12,6 +12,7 @@ from gateway.limits.local import LocalStore
 from gateway.limits.redis_store import RedisStore
 from gateway.limits.store import Admit, Demand, Operation, Renew, Settle, Store, StoreAway, StoreUnusable
 from gateway.limits.verdict import NEVER, UNKNOWN, Decision, Limit, Scope, Unit
+from tests.support.broker import free_port
 from tests.support.valkey import Valkey, script_with_set_clock
 
 S = 1_000_000
@@ -209,7 +210,7 @@ async def test_every_key_of_the_store_ends_by_itself(valkey: Valkey) -> None:
 
 
 async def test_a_node_of_a_cluster_is_refused_with_the_reason(tmp_path_factory: pytest.TempPathFactory) -> None:
-    server = Valkey(tmp_path_factory.mktemp("cluster"), "--cluster-enabled", "yes")
+    server = Valkey(tmp_path_factory.mktemp("cluster"), "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     await server.start()
     store = RedisStore(server.settings)
     try:
