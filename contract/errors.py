@@ -106,6 +106,14 @@ class TooLarge(HeadraceError):
     grpc_status = "RESOURCE_EXHAUSTED"
 
 
+class IdempotencyMismatch(HeadraceError):
+    """The idempotency key was used for a request with another route or body."""
+
+    code = "idempotency-mismatch"
+    http_status = 422
+    grpc_status = "INVALID_ARGUMENT"
+
+
 class LimitReached(HeadraceError):
     """A configured limit of the caller's; `retry_after_s` says when it would fit."""
 

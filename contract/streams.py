@@ -151,6 +151,25 @@ def started_stream() -> StreamSpec:
     )
 
 
+def idempotency_stream() -> StreamSpec:
+    """Who runs a request with an idempotency key and how it ended: the first to write a subject has it for a day.
+
+    On disk: a broker that starts again must not let what ran run twice.
+    """
+    return StreamSpec(
+        name=subjects.IDEMPOTENCY_STREAM,
+        subjects=(subjects.IDEMPOTENCY_SUBJECTS,),
+        storage="file",
+        retention="limits",
+        discard="new",
+        max_age_s=86_400,
+        max_bytes=128 * MIB,
+        max_msgs_per_subject=1,
+        discard_new_per_subject=True,
+        allow_direct=True,
+    )
+
+
 def lane_consumer(address: LaneAddress) -> ConsumerSpec:
     """The consumer of one lane."""
     return ConsumerSpec(stream=address.stream, name=address.consumer, filter_subject=address.subject)

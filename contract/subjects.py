@@ -115,10 +115,17 @@ BLOB_STREAM: Final = "HR_BLOBS"
 BLOB_SUBJECTS: Final = "blob.>"
 STARTED_STREAM: Final = "HR_STARTED"
 STARTED_SUBJECTS: Final = "started.>"
+IDEMPOTENCY_STREAM: Final = "HR_IDEMPOTENCY"
+IDEMPOTENCY_SUBJECTS: Final = "idem.>"
 GATEWAY_BEATS: Final = "hb.gateway.*"
 WORKER_BEATS: Final = "hb.worker.*.*"
 ASK_BEATS: Final = "hb.ask"
 """A newcomer publishes here once; every gateway and worker answers with a heartbeat at once."""
+
+
+def idempotency_subject(token: str, attempt: int, what: Literal["claim", "end"]) -> str:
+    """Subject of the claim, or the end, of one attempt under an idempotency key; `token` is a digest in hex."""
+    return f"idem.{token}.{attempt}.{what}"
 
 
 def blob_subject(owner: str, blob_id: str, part: int | Literal["*"]) -> str:

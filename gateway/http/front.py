@@ -12,6 +12,7 @@ import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from contract.deadline import parse_timeout_ms
 from contract.errors import Cancelled, Forbidden, HeadraceError, InvalidInput, TooLarge, Unavailable
 from contract.principal import Principal, Role
 from gateway.core import Target
@@ -60,6 +61,13 @@ class Front:
         """The model that the path names, for who asks. Raises HeadraceError where there is none."""
         model, version = request.path_params["model"], request.path_params.get("version", "")
         return self.doorway.core.resolve(self.principal(request), self.service(request), model, version)
+
+    def timeout_s(self, request: Request) -> float:
+        """How long the caller waits, at most what the door allows. Raises InvalidInput."""
+        found, doorway = self._headers(request), self.doorway
+        if h.TIMEOUT not in found:
+            return doorway.default_timeout_s
+        return parse_timeout_ms(h.text(found, h.TIMEOUT), max_ms=doorway.max_timeout_ms) / 1000
 
     async def body(self, request: Request) -> bytes:
         """The whole body as it came, bounded alone and together with all others that are being received.

@@ -16,6 +16,7 @@ CONNECTION: Final = b"connection"
 CONTENT_ENCODING: Final = b"content-encoding"
 CONTENT_LENGTH: Final = b"content-length"
 EXPECT: Final = b"expect"
+IDEMPOTENCY_KEY: Final = b"idempotency-key"
 INFERENCE_LENGTH: Final = HEADER.lower().encode()
 PREFER: Final = b"prefer"
 REQUEST_ID: Final = b"x-request-id"
@@ -31,6 +32,7 @@ _READ: Final = frozenset(
         CONTENT_ENCODING,
         CONTENT_LENGTH,
         EXPECT,
+        IDEMPOTENCY_KEY,
         INFERENCE_LENGTH,
         PREFER,
         REQUEST_ID,

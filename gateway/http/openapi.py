@@ -53,6 +53,11 @@ _HEADERS: Final[dict[str, tuple[str, Part, str]]] = {
         "Deadline; over it the answer is 504.",
     ),
     "Traceparent": ("traceparent", {"type": "string"}, "W3C trace context, for logs."),
+    "IdempotencyKey": (
+        "Idempotency-Key",
+        {"type": "string", "minLength": 1, "maxLength": 255},
+        "A retry with the same key and body gets the first one's answer and runs nothing.",
+    ),
     "Prefer": (
         "Prefer",
         {"type": "string", "examples": ["respond-async", "respond-async, wait=5"]},

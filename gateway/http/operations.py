@@ -15,6 +15,7 @@ ALWAYS: Final = (400, 408, 431, 500)
 _KEYED: Final = (401, 404)
 _MODEL: Final = (*_KEYED, 503)
 _RUN: Final = (*_MODEL, 403, 413, 429, 504)
+_ONCE: Final = (*_RUN, 422)
 
 BASE_HEADERS: Final = ("RequestId",)
 _SERVICE: Final = (*BASE_HEADERS, "Service")
@@ -68,12 +69,13 @@ _READS: Final = {"errors": _MODEL, "headers": _SERVICE}
 _INFER: Final = {
     "takes": "InferRequest",
     "needs_body": True,
-    "errors": _RUN,
-    "headers": (*_CALL, "Prefer", "InferenceHeaderLength"),
+    "errors": _ONCE,
+    "headers": (*_CALL, "IdempotencyKey", "Prefer", "InferenceHeaderLength"),
     "is_binary": True,
 }
 _ADMIN: Final = (*_MODEL, 403, 413, 501, 504)
 _OPENAI: Final = {"needs_body": True, "headers": (*_CALL, "ModelVersion"), "is_openai": True}
+_EMBED: Final = {**_OPENAI, "headers": (*_CALL, "ModelVersion", "IdempotencyKey")}
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     _get("/", "server", "A page that says what this is", "html"),
@@ -132,7 +134,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "/v1/models", "openai", "The models that are ready", "OpenAIModels", *_MODEL, headers=_SERVICE, is_openai=True
     ),
     _get("/v1/models/{model}", "openai", "One model", "OpenAIModel", *_MODEL, headers=_SERVICE, is_openai=True),
-    _post("/v1/embeddings", "openai", "Embed texts", "EmbeddingsRequest", "Embeddings", *_RUN, **_OPENAI),
+    _post("/v1/embeddings", "openai", "Embed texts", "EmbeddingsRequest", "Embeddings", *_ONCE, **_EMBED),
     _post("/v1/rerank", "openai", "Sort documents by a query", "RerankRequest", "Rerank", *_RUN, **_OPENAI),
     _post("/v1/score", "openai", "Score pairs of texts", "ScoreRequest", "Score", *_RUN, **_OPENAI),
     *(

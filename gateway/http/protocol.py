@@ -158,13 +158,13 @@ class HttpProtocol(TurnProtocol):
         return path
 
     def _receive(self, path: ModelPath | None, error: HeadraceError | None) -> bool:
-        """Start an exchange; False leaves a caller with a preference to Starlette, see requests.py."""
+        """Start an exchange; False leaves a caller with a preference or an idempotency key to Starlette."""
         found: h.Found = {}
         try:
             h.read_headers(self.headers, found)
         except InvalidInput as e:
             error = error or e
-        if h.PREFER in found and error is None:
+        if (h.PREFER in found or h.IDEMPOTENCY_KEY in found) and error is None:
             return False
         exchange = Exchange(self, self.doorway, path, found, keep_alive=self.parser.should_keep_alive())
         self._receiving = exchange

@@ -22,23 +22,26 @@ from gateway.http.doorway import Doorway
 from gateway.http.extensions import absent_routes
 from gateway.http.front import Front
 from gateway.http.metadata import model_metadata, own_version, server_metadata
+from gateway.http.once import Once
 from gateway.http.openapi import OpenApi
 from gateway.http.page import HEADERS, index_page
 from gateway.http.repository import repository_routes
 from gateway.http.requests import LaterRequests
 from gateway.http.routing import RawRoute, allowed_methods
 from gateway.http.statistics import statistics_routes
+from gateway.idempotency.keys import Keys
 from gateway.openai.routes import openai_routes
 from gateway.settings import GatewaySettings
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
+def build_app(doorway: Doorway, settings: GatewaySettings, keys: Keys | None = None) -> Starlette:
     """The app behind the door."""
     front = Front(doorway)
     routes, refusals = Routes(front), Refusals(front)
     later = LaterRequests(front, settings)
+    once = Once(front, keys)
     app = Starlette(
         routes=[
             RawRoute("/", routes.index),
@@ -51,11 +54,12 @@ def build_app(doorway: Doorway, settings: GatewaySettings) -> Starlette:
             *model_routes("", routes.model),
             *model_routes("/ready", routes.model_ready),
             *model_routes("/config", routes.model_config),
-            *model_routes("/infer", later.infer, "POST"),  # with a preference; protocol.py answers all others
+            # With a preference or an idempotency key; protocol.py answers all others.
+            *model_routes("/infer", once.wrap(later.infer, front.timeout_s), "POST"),
             *repository_routes(front),
             RawRoute("/v1/requests/{id}", later.read),
             RawRoute("/v1/requests/{id}", later.cancel, methods=["DELETE"]),
-            *openai_routes(front),
+            *openai_routes(front, once),
             *absent_routes(),
         ],
         exception_handlers={

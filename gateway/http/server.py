@@ -26,6 +26,7 @@ from gateway.http.metrics import CONTENT_TYPE, MetricsPage, MetricsSource
 from gateway.http.protocol import HttpProtocol
 from gateway.http.routes import build_app
 from gateway.http.turns import TurnProtocol
+from gateway.idempotency.keys import Keys
 from gateway.settings import GatewaySettings
 
 BACKLOG: Final = 2048
@@ -40,13 +41,19 @@ class HttpDoor:
     """HTTP in front of a core."""
 
     def __init__(
-        self, core: Core, identify: Identify, settings: GatewaySettings, metrics_source: MetricsSource
+        self,
+        core: Core,
+        identify: Identify,
+        settings: GatewaySettings,
+        metrics_source: MetricsSource,
+        keys: Keys | None = None,
     ) -> None:
         self.doorway = Doorway(core, identify, settings)
         self.port = 0
         """Set by `start`."""
         self.metrics_port = 0
         self._settings = settings
+        self._keys = keys
         self._page = MetricsPage(self.doorway.counters, metrics_source)
         self._state = ServerState()
         self._metrics_state = ServerState()
@@ -58,7 +65,7 @@ class HttpDoor:
         """Bind both ports. Raises OSError where one is taken; nothing is left open then."""
         loop = asyncio.get_running_loop()
         host = self._settings.host
-        config = uvicorn_config(build_app(self.doorway, self._settings))
+        config = uvicorn_config(build_app(self.doorway, self._settings, self._keys))
         metrics_config = uvicorn_config(Starlette(routes=[Route("/metrics", self._metrics)]))
         self._server = await loop.create_server(
             lambda: HttpProtocol(config, self._state, self.doorway), host, self._settings.http_port, backlog=BACKLOG

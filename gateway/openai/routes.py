@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from contract.deadline import parse_timeout_ms
 from contract.errors import Cancelled, HeadraceError, InternalError, NotFound, TooLarge
 from gateway.core import Target
 from gateway.failures import log_failure
 from gateway.http import headers as h
 from gateway.http.counters import OK
 from gateway.http.front import JSON, Front
+from gateway.http.once import Once
 from gateway.http.routing import RawRoute
 from gateway.openai.answers import (
     cosines,
@@ -52,13 +52,13 @@ _monotonic = time.monotonic
 Body = bytes | bytearray
 
 
-def openai_routes(front: Front) -> list[BaseRoute]:
+def openai_routes(front: Front, once: Once) -> list[BaseRoute]:
     """Every route."""
     routes = OpenAiRoutes(front)
     return [
         RawRoute("/v1/models", routes.models),
         RawRoute("/v1/models/{model}", routes.model),
-        RawRoute("/v1/embeddings", routes.embeddings, methods=["POST"]),
+        RawRoute("/v1/embeddings", once.wrap(routes.embeddings, routes.timeout_s), methods=["POST"]),
         RawRoute("/v1/rerank", routes.rerank, methods=["POST"]),
         RawRoute("/v1/score", routes.score, methods=["POST"]),
     ]
@@ -79,7 +79,7 @@ class Call:
         self.caller = Caller(
             principal,
             echoed.decode() if echoed else front.doorway.new_request_id(),
-            self.began_s + self._timeout_s(),
+            self.began_s + call_timeout_s(front, request),
             h.traceparent(found),
         )
 
@@ -118,15 +118,17 @@ class Call:
         headers = {"content-type": JSON, "openai-processing-ms": str(took_ms), **self.identity, **self.headers}
         return self._front.answer(self._request, body, 200, headers)
 
-    def _timeout_s(self) -> float:
-        headers, doorway = self._request.headers, self._front.doorway
-        if (own := headers.get(h.TIMEOUT.decode())) is not None:
-            return parse_timeout_ms(own, max_ms=doorway.max_timeout_ms) / 1000
-        for name in CLIENT_TIMEOUTS:
-            text = headers.get(name, "").partition(".")[0]
-            if text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text):
-                return min(float(text), doorway.max_timeout_ms / 1000)
-        return doorway.default_timeout_s
+
+def call_timeout_s(front: Front, request: Request) -> float:
+    """How long the caller waits, as it says or as its client does."""
+    headers, doorway = request.headers, front.doorway
+    if h.TIMEOUT.decode() in headers:
+        return front.timeout_s(request)
+    for name in CLIENT_TIMEOUTS:
+        text = headers.get(name, "").partition(".")[0]
+        if text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text):
+            return min(float(text), doorway.max_timeout_ms / 1000)
+    return doorway.default_timeout_s
 
 
 Work = Callable[[Call, Body], Awaitable[Response]]
@@ -139,6 +141,10 @@ class OpenAiRoutes:
         self._front = front
         self._doorway = front.doorway
         self._started_unix_s = int(time.time())
+
+    def timeout_s(self, request: Request) -> float:
+        """See `call_timeout_s`."""
+        return call_timeout_s(self._front, request)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`: every model of the caller's service that is ready."""

@@ -26,6 +26,8 @@ PATTERNS = {
     "all such parts": subjects.BLOB_SUBJECTS,
     "a note before an execution alone": subjects.started_subject("GROUP", "GATEWAY", "ID"),  # type: ignore[arg-type]
     "all such notes": subjects.STARTED_SUBJECTS,
+    "one attempt under an idempotency key": subjects.idempotency_subject("TOKEN", "ATTEMPT", "WHAT"),  # type: ignore[arg-type]
+    "all of them": subjects.IDEMPOTENCY_SUBJECTS,
     "cancels for a group's workers": subjects.cancel_subject("GROUP"),
     "a starting worker asks for open cancels": subjects.open_cancels_subject("GROUP"),
     "is anybody there that serves a model": subjects.alive_subject("GROUP", "MODEL"),
@@ -84,7 +86,12 @@ def test_the_consumer_is_named_as_the_page_says() -> None:
 
 def test_streams_are_described_as_they_are_created() -> None:
     limits = streams.BrokerLimits()
-    specs = [streams.online_stream("GROUP", limits, "EPOCH"), streams.blob_stream(limits), streams.started_stream()]
+    specs = [
+        streams.online_stream("GROUP", limits, "EPOCH"),
+        streams.blob_stream(limits),
+        streams.started_stream(),
+        streams.idempotency_stream(),
+    ]
     wanted = [
         [
             f"`{spec.name.replace('GROUP', '<group>').replace('EPOCH', '<epoch>')}`",

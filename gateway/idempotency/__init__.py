@@ -1,0 +1,1 @@
+"""Requests with an `Idempotency-Key`: run once, answered as often as asked."""
