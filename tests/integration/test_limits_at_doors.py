@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import openai
 import pytest
 from structlog.testing import capture_logs
 
@@ -61,10 +64,15 @@ async def test_a_slot_is_free_again_when_its_request_ended(limited: Limited) -> 
             assert (await first.ask(http(floats(1)))).status == 200
         limited.core.is_holding = True
         first.send(http(floats(1)))
-        reply = await b.ask(http(floats(1)))
-        while not limited.core.held:
-            reply = await b.ask(http(floats(1)))
-        assert (reply.status, reply.headers.get("retry-after")) in ((429, "1"), (200, None))
+        async with asyncio.timeout(15):
+            while not limited.core.held:
+                await asyncio.sleep(0.01)
+        refused = await b.ask(http(floats(1)))
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        limited.core.is_holding = False
+        limited.core.held[0].answer()
+        assert (await first.read()).status == 200
+        assert (await b.ask(http(floats(1)))).status == 200
 
 
 async def test_what_can_never_fit_is_not_to_be_tried_again(limited: Limited) -> None:
@@ -84,3 +92,16 @@ async def test_the_log_line_says_what_happened_who_did_it_and_where_to_change_it
     assert (event["strategy"], event["code"]) == ("cluster-qps", 429)
     assert event["msg"] == "the current limit has been reached"
     assert event["configured_at"].endswith("limits.yaml:2")
+
+
+async def test_openais_client_sees_a_rate_limit_and_gets_in_once_it_has_waited(limited: Limited) -> None:
+    body = b'{"inputs": [{"name": "IN", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}'
+    async with await limited.open("limits:\n  cluster: {requests_per_second: 1}\n") as client:
+        await client.ask(http(body))
+        base = f"http://127.0.0.1:{limited.door.port}/v2/models/ident_f32"
+        async with openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0) as caller:
+            with pytest.raises(openai.RateLimitError) as refused:
+                await caller.post("/infer", body=json.loads(body), cast_to=object)
+            assert refused.value.response.headers["retry-after"] == "1"
+            limited.now_us += 1_000_000
+            await caller.post("/infer", body=json.loads(body), cast_to=object)
