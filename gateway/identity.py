@@ -56,6 +56,11 @@ class TenantSettings(BaseModel):
 
     default_service: str = Field(default="", description="Service of requests that name none; empty: the gateway's.")
     models: list[str] | None = Field(default=None, description="Models its keys may use; null is all.")
+    broker_password_bcrypt: str = Field(
+        default="",
+        pattern=r"^(\$2[aby]\$\d\d\$[./A-Za-z0-9]{53})?$",
+        description="bcrypt hash of the password of its NATS clients; empty: it has none. `headrace nats-config`.",
+    )
     keys: list[KeySettings] = Field(min_length=1, description="Its keys.")
 
 
@@ -161,6 +166,18 @@ def watch_identity(path: Path, identity: Identity) -> WatchedFile[dict[str, Prin
 
 def load_principals(path: Path) -> dict[str, Principal]:
     """Callers by lower-case hex SHA-256 of their key. Raises IdentityError as `load_identity`."""
+    root, parsed = _read(path)
+    return _principals(path, root, parsed)
+
+
+def load_tenants(path: Path) -> dict[str, TenantSettings]:
+    """What the file says of each tenant. Raises IdentityError as `load_identity`."""
+    root, parsed = _read(path)
+    _principals(path, root, parsed)
+    return parsed.tenants
+
+
+def _read(path: Path) -> tuple[yaml.Node, TenantsFile]:
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
@@ -176,7 +193,7 @@ def load_principals(path: Path) -> dict[str, Principal]:
         first = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise IdentityError(f"{path}:{_line(root, first['loc'])}: {where}: {first['msg']}") from None
-    return _principals(path, root, parsed)
+    return root, parsed
 
 
 def check_binding(host: str, identity: Identity) -> None:

@@ -195,6 +195,25 @@ def doctor(repository: Repository = None, config: ConfigFile = None, sets: Sets 
     raise typer.Exit(print_findings(findings))
 
 
+@app.command("nats-config")
+def nats_config(config: ConfigFile = None, sets: Sets = None) -> None:
+    """Print nats-server's users and permissions, from `gateway.tenants_file` and the broker's passwords."""
+    _need("gateway")
+    from gateway.identity import IdentityError, load_tenants
+    from headrace.nats_config import CannotWrite, users_text
+
+    settings = _load(config, sets, {}).settings
+    brokers = [b for b in (settings.gateway.broker, settings.worker.broker) if b.user and b.password_file is not None]
+    tenants_file = settings.gateway.tenants_file
+    try:
+        own = {b.user: b.password_file.read_text().partition("\n")[0].strip() for b in brokers if b.password_file}
+        tenants = {} if tenants_file is None else load_tenants(tenants_file)
+        clients = {name: t.broker_password_bcrypt for name, t in tenants.items() if t.broker_password_bcrypt}
+        typer.echo(users_text(own, clients), nl=False)
+    except (IdentityError, CannotWrite, OSError) as e:
+        _fail(str(e))
+
+
 @config_app.command("show")
 def config_show(config: ConfigFile = None, sets: Sets = None) -> None:
     """Print every value in force and where it came from."""

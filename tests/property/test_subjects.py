@@ -5,8 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.client_permissions import client_permissions
 from contract.errors import InvalidInput
-from contract.subjects import LANES, LaneAddress, check_name, decode_token, encode_token
+from contract.subjects import LANES, DoorAddress, LaneAddress, check_name, decode_token, encode_token
 
 SAFE = re.compile(r"[A-Za-z0-9_=-]+\Z")
 NAMES = st.text(min_size=1, max_size=40)
@@ -49,3 +50,13 @@ def test_a_lane_subject_has_exactly_six_tokens(group: str, model: str, version: 
     address = LaneAddress(group, model, version, lane)  # type: ignore[arg-type]
     assert len(address.subject.split(".")) == 6
     assert not re.search(r"[\s.*>/\\]", address.stream + address.consumer)
+
+
+@given(LEGAL, LEGAL, LEGAL, LEGAL)
+def test_no_tenants_permissions_reach_another_tenants_subjects(
+    tenant: str, other: str, service: str, model: str
+) -> None:
+    allowed = [pattern.removesuffix(">") for side in client_permissions(tenant) for pattern in side]
+    assert all(part.endswith(".") and not set(part) & set("*> \r\n") for part in allowed)
+    theirs = DoorAddress(other, service, model).subject
+    assert any(theirs.startswith(part) for part in allowed) == (tenant == other)
