@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from gateway.limits.local import LocalStore
 from gateway.limits.match import Rulebook
 from gateway.limits.rules import load_rules
 from tests.support.http_kit import EchoCore, RawClient, floats, http, open_door
+from tests.support.waiting import until
 
 START_US = 1_000_000
 
@@ -64,9 +64,7 @@ async def test_a_slot_is_free_again_when_its_request_ended(limited: Limited) -> 
             assert (await first.ask(http(floats(1)))).status == 200
         limited.core.is_holding = True
         first.send(http(floats(1)))
-        async with asyncio.timeout(15):
-            while not limited.core.held:
-                await asyncio.sleep(0.01)
+        await until(lambda: bool(limited.core.held))
         refused = await b.ask(http(floats(1)))
         assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         limited.core.is_holding = False
