@@ -151,6 +151,37 @@ def started_stream() -> StreamSpec:
     )
 
 
+def usage_stream() -> StreamSpec:
+    """Usage by day, gateway life and part: the last totals count, for 400 days."""
+    return StreamSpec(
+        name=subjects.USAGE_STREAM,
+        subjects=(subjects.USAGE_SUBJECTS,),
+        storage="file",
+        retention="limits",
+        discard="new",
+        max_age_s=400 * 86_400,
+        max_bytes=64 * MIB,
+        max_msgs_per_subject=1,
+        allow_direct=True,
+    )
+
+
+def usage_slot_stream() -> StreamSpec:
+    """Which slots of a day are taken: the first to write one has it."""
+    return StreamSpec(
+        name=subjects.USAGE_SLOT_STREAM,
+        subjects=(subjects.USAGE_SLOT_SUBJECTS,),
+        storage="file",
+        retention="limits",
+        discard="new",
+        max_age_s=401 * 86_400,
+        max_bytes=8 * MIB,
+        max_msgs_per_subject=1,
+        discard_new_per_subject=True,
+        allow_direct=True,
+    )
+
+
 def idempotency_stream() -> StreamSpec:
     """Who runs a request with an idempotency key and how it ended: the first to write a subject has it for a day.
 

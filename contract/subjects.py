@@ -115,6 +115,10 @@ BLOB_STREAM: Final = "HR_BLOBS"
 BLOB_SUBJECTS: Final = "blob.>"
 STARTED_STREAM: Final = "HR_STARTED"
 STARTED_SUBJECTS: Final = "started.>"
+USAGE_STREAM: Final = "HR_USAGE"
+USAGE_SUBJECTS: Final = "usage.>"
+USAGE_SLOT_STREAM: Final = "HR_USAGE_SLOTS"
+USAGE_SLOT_SUBJECTS: Final = "usageslot.>"
 IDEMPOTENCY_STREAM: Final = "HR_IDEMPOTENCY"
 IDEMPOTENCY_SUBJECTS: Final = "idem.>"
 GATEWAY_BEATS: Final = "hb.gateway.*"
@@ -126,6 +130,16 @@ ASK_BEATS: Final = "hb.ask"
 def idempotency_subject(token: str, attempt: int, what: Literal["claim", "end"]) -> str:
     """Subject of the claim, or the end, of one attempt under an idempotency key; `token` is a digest in hex."""
     return f"idem.{token}.{attempt}.{what}"
+
+
+def usage_subject(day: str, slot: int, part: int) -> str:
+    """Subject of one part of a gateway life's usage on a day."""
+    return f"usage.{day}.{slot}.{part}"
+
+
+def usage_slot_subject(day: str, slot: int) -> str:
+    """Subject whose first writer has this slot of the day."""
+    return f"usageslot.{day}.{slot}"
 
 
 def blob_subject(owner: str, blob_id: str, part: int | Literal["*"]) -> str:

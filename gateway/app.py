@@ -34,6 +34,7 @@ from gateway.limits.match import Rulebook
 from gateway.limits.rules import LimitsError, Rules, load_rules
 from gateway.nats_door import NatsDoor
 from gateway.settings import GatewaySettings
+from gateway.usage.book import UsageBook
 from gateway.watched import WatchedFiles
 from transport.base import TransportError
 from transport.connection import connect
@@ -101,12 +102,14 @@ async def serve(settings: GatewaySettings, *, on_ready: OnReady | None = None, s
     core = Dispatch(settings, transport, version=metadata.version("headrace"))
     keys = Keys(transport, min(settings.max_idempotent_bytes, transport.max_payload - KEPT_ROOM_BYTES))
     limited = core if rules is None else _limited(core, rules)
-    http = HttpDoor(limited, identity.identify, settings, lambda: numbers(core, transport), keys)
+    book = UsageBook(transport, core.inflight.take_usage)
+    http = HttpDoor(limited, identity.identify, settings, lambda: numbers(core, transport), keys, book)
     nats = NatsDoor(limited, identity, transport, settings)
     try:
         await core.start()
         await nats.start()
         await http.start()
+        book.start()
         watched.start()
         _on_hangup(watched.reload)
         core.presence.say(address=f"{settings.host}:{http.port}")
@@ -123,6 +126,7 @@ async def serve(settings: GatewaySettings, *, on_ready: OnReady | None = None, s
         await nats.close()
         await core.close()
         await http.close()
+        await book.close()
         await transport.close()
         log.info("stopped")
 

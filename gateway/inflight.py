@@ -18,7 +18,7 @@ import structlog
 from contract.errors import Cancelled, DeadlineExceeded, HeadraceError
 from contract.messages import BlobRef
 from gateway.admission import Ticket
-from gateway.core import Done, InferRequest, Outcome
+from gateway.core import Answer, Done, InferRequest, Outcome
 
 if TYPE_CHECKING:
     from gateway.coalescer import LaneQueue
@@ -98,6 +98,7 @@ class Inflight:
         """Every bucket up to this number was swept."""
         self.num_late_answers = 0
         self.num_answered = 0
+        self._usage: dict[tuple[str, str, str], list[int]] = {}
         self.num_failed: dict[str, int] = {}
         """Requests that ended in an error, by its code."""
 
@@ -150,12 +151,31 @@ class Inflight:
             self.num_failed[outcome.code] = self.num_failed.get(outcome.code, 0) + 1
         else:
             self.num_answered += 1
+            self._count(entry, outcome)
         self._on_ended(entry, is_settled)
         try:
             entry.done(outcome)
         except Exception:
             log.exception("door-failed-to-answer", request_id=entry.request.request_id)
         return True
+
+    def take_usage(self) -> dict[tuple[str, str, str], list[int]]:
+        """What was answered since the last call, by tenant, key and model; the figures are those of gateway/usage."""
+        usage, self._usage = self._usage, {}
+        return usage
+
+    def _count(self, entry: Entry, answer: Answer) -> None:
+        request = entry.request
+        principal = request.principal
+        key = (principal.tenant, principal.key_id, answer.model)
+        found = self._usage.get(key)
+        if found is None:
+            found = self._usage[key] = [0, 0, 0, 0]
+        found[0] += 1
+        found[1] += request.rows
+        found[2] += entry.body_bytes
+        # Its share of the micro-batch that it ran in.
+        found[3] += answer.compute_us * request.rows // max(answer.batch_rows, request.rows, 1)
 
     def sweep(self, now_s: float) -> int:
         """End every entry whose deadline passed; returns how many."""

@@ -170,6 +170,26 @@ def status(config: ConfigFile = None, sets: Sets = None) -> None:
 
 
 @app.command()
+def usage(
+    *,
+    first: Annotated[str, typer.Option("--from", metavar="DAY", help="Like 2026-01-31; else the last day.")] = "",
+    last: Annotated[str, typer.Option("--to", metavar="DAY", help="Included; else today, UTC.")] = "",
+    group_by: Annotated[str, typer.Option(help="Some of day,tenant,key,model; else all.")] = "",
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    url: Url = None,
+    key: ApiKey = "",
+    config: ConfigFile = None,
+) -> None:
+    """Show who used what: requests, rows, bytes and time in the model."""
+    from headrace.usage import UsageRefused, print_usage, read_usage
+
+    try:
+        print_usage(read_usage(url or _http_url(config), key, first, last, group_by), as_csv=as_csv)
+    except UsageRefused as e:
+        _fail(str(e))
+
+
+@app.command()
 def health(
     role: Annotated[Literal["gateway", "worker"], typer.Argument(help="Whose health: that of this host's.")],
     config: ConfigFile = None,

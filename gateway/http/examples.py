@@ -74,6 +74,11 @@ EXAMPLES: Final[dict[str, Any]] = {
     "UnloadRequest": {"parameters": {"unload_dependents": False}},
     "Done": {},
     "Document": {"openapi": "3.1.0", "info": {}, "paths": {}},
+    "Usage": {
+        "from": "2026-01-01",
+        "to": "2026-01-01",
+        "usage": [{"tenant": "acme", "requests": 12, "rows": 40, "payload_bytes": 9_600, "execution_us": 81_000}],
+    },
     "OpenAIModel": {"id": "minilm", "object": "model", "created": 1_767_225_600, "owned_by": "headrace"},
     "OpenAIModels": {
         "object": "list",

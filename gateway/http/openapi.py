@@ -29,6 +29,7 @@ _TAGS: Final = {
     "models": "The Open Inference Protocol with Triton's extensions.",
     "requests": "Answers that are fetched later.",
     "repository": "Load and unload models: for keys with the role `admin`.",
+    "usage": "Who used what.",
     "openai": "As OpenAI's clients ask.",
     "absent": "Extensions that are not here; each is answered with 501 by name.",
 }

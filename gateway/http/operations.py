@@ -130,6 +130,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         *_ADMIN,
         headers=_SERVICE,
     ),
+    _get("/v1/usage", "usage", "What was used, by day, tenant, key and model", "Usage", *_MODEL, 403, is_openai=True),
     _get(
         "/v1/models", "openai", "The models that are ready", "OpenAIModels", *_MODEL, headers=_SERVICE, is_openai=True
     ),

@@ -29,14 +29,18 @@ from gateway.http.repository import repository_routes
 from gateway.http.requests import LaterRequests
 from gateway.http.routing import RawRoute, allowed_methods
 from gateway.http.statistics import statistics_routes
+from gateway.http.usage import usage_routes
 from gateway.idempotency.keys import Keys
 from gateway.openai.routes import openai_routes
 from gateway.settings import GatewaySettings
+from gateway.usage.book import UsageBook
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build_app(doorway: Doorway, settings: GatewaySettings, keys: Keys | None = None) -> Starlette:
+def build_app(
+    doorway: Doorway, settings: GatewaySettings, keys: Keys | None = None, book: UsageBook | None = None
+) -> Starlette:
     """The app behind the door."""
     front = Front(doorway)
     routes, refusals = Routes(front), Refusals(front)
@@ -60,6 +64,7 @@ def build_app(doorway: Doorway, settings: GatewaySettings, keys: Keys | None = N
             RawRoute("/v1/requests/{id}", later.read),
             RawRoute("/v1/requests/{id}", later.cancel, methods=["DELETE"]),
             *openai_routes(front, once),
+            *usage_routes(front, book),
             *absent_routes(),
         ],
         exception_handlers={

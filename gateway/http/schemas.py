@@ -148,6 +148,27 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "UnloadRequest": _object({"parameters": _object({"unload_dependents": _FLAG}, additionalProperties=False)}),
     "Done": _object({}, maxProperties=0),
     "Document": _object({"openapi": _TEXT, "info": _object({}), "paths": _object({})}, "openapi", "info", "paths"),
+    "Usage": _object(
+        {
+            "from": _TEXT,
+            "to": _TEXT,
+            "usage": _list(
+                _object(
+                    {
+                        **dict.fromkeys(("day", "tenant", "key", "model"), _TEXT),
+                        **dict.fromkeys(("requests", "rows", "payload_bytes", "execution_us"), _WHOLE),
+                    },
+                    "requests",
+                    "rows",
+                    "payload_bytes",
+                    "execution_us",
+                )
+            ),
+        },
+        "from",
+        "to",
+        "usage",
+    ),
     "OpenAIModel": _all_of({"id": _TEXT, "object": {"const": "model"}, "created": _WHOLE, "owned_by": _TEXT}),
     "OpenAIModels": _all_of({"object": {"const": "list"}, "data": _list(ref("OpenAIModel"))}),
     "EmbeddingsRequest": _object(

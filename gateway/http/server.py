@@ -28,6 +28,7 @@ from gateway.http.routes import build_app
 from gateway.http.turns import TurnProtocol
 from gateway.idempotency.keys import Keys
 from gateway.settings import GatewaySettings
+from gateway.usage.book import UsageBook
 
 BACKLOG: Final = 2048
 SWEEP_S: Final = 1.0
@@ -47,6 +48,7 @@ class HttpDoor:
         settings: GatewaySettings,
         metrics_source: MetricsSource,
         keys: Keys | None = None,
+        book: UsageBook | None = None,
     ) -> None:
         self.doorway = Doorway(core, identify, settings)
         self.port = 0
@@ -54,6 +56,7 @@ class HttpDoor:
         self.metrics_port = 0
         self._settings = settings
         self._keys = keys
+        self._book = book
         self._page = MetricsPage(self.doorway.counters, metrics_source)
         self._state = ServerState()
         self._metrics_state = ServerState()
@@ -65,7 +68,7 @@ class HttpDoor:
         """Bind both ports. Raises OSError where one is taken; nothing is left open then."""
         loop = asyncio.get_running_loop()
         host = self._settings.host
-        config = uvicorn_config(build_app(self.doorway, self._settings, self._keys))
+        config = uvicorn_config(build_app(self.doorway, self._settings, self._keys, self._book))
         metrics_config = uvicorn_config(Starlette(routes=[Route("/metrics", self._metrics)]))
         self._server = await loop.create_server(
             lambda: HttpProtocol(config, self._state, self.doorway), host, self._settings.http_port, backlog=BACKLOG

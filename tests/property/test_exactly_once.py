@@ -20,7 +20,7 @@ from contract.principal import DEFAULT_PRINCIPAL
 from contract.streams import BrokerLimits
 from gateway.admission import Admission, Ticket
 from gateway.coalescer import Coalescer
-from gateway.core import Outcome, Target
+from gateway.core import Answer, Outcome, Target
 from gateway.inflight import Entry, Inflight
 from gateway.outbox import Outbox
 from gateway.recovery import Recovery
@@ -234,7 +234,7 @@ class Gateway(RuleBasedStateMachine):
         for head in message.requests:
             entry = self.inflight.get(head.id)
             if entry is not None:
-                outcome = ModelFailed("boom") if error else cast("Outcome", object())
+                outcome = ModelFailed("boom") if error else Answer("m", "1", (), [], {}, 0, 40, 4)
                 assert self.inflight.end(entry, outcome, is_settled=True)
                 self.answered.add(head.id)
 

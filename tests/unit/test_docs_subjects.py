@@ -28,6 +28,10 @@ PATTERNS = {
     "all such notes": subjects.STARTED_SUBJECTS,
     "one attempt under an idempotency key": subjects.idempotency_subject("TOKEN", "ATTEMPT", "WHAT"),  # type: ignore[arg-type]
     "all of them": subjects.IDEMPOTENCY_SUBJECTS,
+    "usage of one gateway life on a day": subjects.usage_subject("DAY", "SLOT", "PART"),  # type: ignore[arg-type]
+    "all usage": subjects.USAGE_SUBJECTS,
+    "who has a slot of a day": subjects.usage_slot_subject("DAY", "SLOT"),  # type: ignore[arg-type]
+    "all slots": subjects.USAGE_SLOT_SUBJECTS,
     "cancels for a group's workers": subjects.cancel_subject("GROUP"),
     "a starting worker asks for open cancels": subjects.open_cancels_subject("GROUP"),
     "is anybody there that serves a model": subjects.alive_subject("GROUP", "MODEL"),
@@ -90,6 +94,8 @@ def test_streams_are_described_as_they_are_created() -> None:
         streams.online_stream("GROUP", limits, "EPOCH"),
         streams.blob_stream(limits),
         streams.started_stream(),
+        streams.usage_stream(),
+        streams.usage_slot_stream(),
         streams.idempotency_stream(),
     ]
     wanted = [

@@ -3,7 +3,7 @@ from contract.principal import DEFAULT_PRINCIPAL
 from contract.subjects import LaneAddress
 from gateway.admission import Admission, Ticket
 from gateway.coalescer import LaneQueue, ModelWatch
-from gateway.core import Outcome, Target
+from gateway.core import Answer, Outcome, Target
 from gateway.inflight import Entry, Inflight
 from tests.support.gateway_kit import card, infer_request
 
@@ -116,3 +116,15 @@ def test_nothing_is_kept_of_what_ended() -> None:
         t.table.end(t.add(deadline_s=30.0), ModelFailed("x"))
     assert len(t.table._buckets) == 0
     assert t.table.num_failed == {"model-failed": 100}
+
+
+def test_usage_counts_first_answers_only_with_their_share_of_the_execution() -> None:
+    t = Table()
+    entry, failed = t.add(deadline_s=1.0), t.add(deadline_s=1.0)
+    answer = Answer("tiny", "1", (), [], {}, 5, 400, 4 * entry.request.rows)
+    assert t.table.end(entry, answer)
+    assert not t.table.end(entry, answer)
+    t.table.end(failed, ModelFailed("no"))
+    principal = entry.request.principal
+    assert t.table.take_usage() == {(principal.tenant, principal.key_id, "tiny"): [1, entry.request.rows, 16, 100]}
+    assert t.table.take_usage() == {}

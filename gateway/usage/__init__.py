@@ -1,0 +1,1 @@
+"""Who used what: counted per answer, kept per day."""
