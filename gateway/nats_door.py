@@ -26,7 +26,7 @@ import orjson
 import structlog
 
 from contract.deadline import parse_timeout_ms
-from contract.errors import HeadraceError, InternalError, InvalidInput, NotFound, TooLarge
+from contract.errors import HeadraceError, InternalError, InvalidInput, NotFound, NotSupported, TooLarge
 from contract.subjects import DOOR_QUEUE, INFER_DOOR, DoorAddress, encode_token, parse_infer, tenant_inbox
 from gateway.core import Answer, Core, Outcome
 from gateway.failures import log_failure
@@ -139,6 +139,8 @@ class NatsDoor:
         if echoed is not None:
             exchange.request_id = echoed.decode()
         exchange.traceparent = h.traceparent(found)
+        if h.IDEMPOTENCY_KEY in found:
+            raise NotSupported("Idempotency-Key is not supported over NATS: rather refused than run twice")
         if self._identity.is_open and address.tenant != "default":
             raise NotFound(f"tenant {address.tenant!r} is not known")
         principal = self._identity.identify_tenant(_text(found, h.AUTHORIZATION), address.tenant)

@@ -177,6 +177,11 @@ async def test_the_trace_context_travels_to_the_worker_and_only_if_it_is_one(hou
     assert (head.tenant, head.request_id, head.caller_id) == ("default", "r-7", "mine")
 
 
+async def test_a_request_with_an_idempotency_key_is_refused_rather_than_run_twice(house: House) -> None:
+    _, headers = await house.ask(BODY, {"Idempotency-Key": "k"})
+    assert (headers["headrace-status"], headers["headrace-error"]) == ("501", "not-supported")
+
+
 async def test_the_deadline_of_the_header_holds(house: House) -> None:
     house.worker.echoes = False
     _, headers = await house.ask(BODY, {"Headrace-Timeout-Ms": "100"})
