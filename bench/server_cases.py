@@ -81,8 +81,8 @@ def _burst_line(sample):
     refused = sum(status in {429, 503} for _, _, status in sample["burst"])
     calm = outside(sample)
     return (
-        f"capacity {sample['capacity']:.0f}/s, burst of {len(sample['burst'])}: {refused} refused, {len(lost(sample))} lost in all; "
-        f"outside it {len(calm)} requests, p99 {_p99_ms(calm):.1f} ms"
+        f"capacity {sample['capacity']:.0f}/s, burst of {len(sample['burst'])}: {refused} refused; "
+        f"outside it {len(calm)} requests, p99 {_p99_ms(calm):.1f} ms; lost in all {len(lost(sample))}"
     )
 
 
