@@ -198,3 +198,19 @@ def test_importing_the_repository_reader_does_not_import_the_protocol_messages()
 
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "[]"
+
+
+BESIDE_ANOTHER_CLIENT = """
+import sys
+from google.protobuf import descriptor_pb2, descriptor_pool
+file = descriptor_pb2.FileDescriptorProto(name="another_clients.proto", package="inference", syntax="proto3")
+file.message_type.add(name="ServerLiveRequest")
+descriptor_pool.Default().Add(file)
+from workers.repository import pbtxt
+assert pbtxt.parse('name: "a" max_batch_size: 4', "f") == {"name": "a", "max_batch_size": 4}
+assert "grpc" not in sys.modules
+"""
+
+
+def test_a_config_is_read_beside_a_client_that_has_registered_the_same_services() -> None:
+    subprocess.run([sys.executable, "-c", BESIDE_ANOTHER_CLIENT], check=True, timeout=60)

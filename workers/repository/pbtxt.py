@@ -1,7 +1,8 @@
 """config.pbtxt to Triton's JSON form and back, by protobuf's own parser. Judges nothing: convert.py does.
 
-The one file of the workers that imports tritonclient's messages. The import pulls grpc.aio, so it is done on first
-use: only a process that reads a repository pays for it.
+The one file of the workers that imports tritonclient's messages: this one module of them, past its package. The package
+would bring grpc.aio, and its services, whose names other clients' packages (kserve, mlserver) have registered too where
+they are imported in the same process.
 
 Source: Triton model_config.proto, as `tritonclient.grpc.model_config_pb2` has it.
 Invariants: the parser agrees with protobuf's on 106 files (tests/unit/test_pbtxt_oracle.py); INT64_FIELDS are the
@@ -13,8 +14,11 @@ from __future__ import annotations
 import json
 import re
 import string
+import sys
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, Final
 
 from workers.repository.refusal import ConfigRefused
@@ -116,9 +120,18 @@ def without_defaults(config: Mapping[str, Any]) -> TritonConfig:
 
 @cache
 def _message_class() -> Any:
-    from tritonclient.grpc import model_config_pb2
-
-    return model_config_pb2.ModelConfig
+    package = find_spec("tritonclient")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'tritonclient'", name="tritonclient")
+    name = "tritonclient.grpc.model_config_pb2"
+    path = Path(next(iter(package.submodule_search_locations)), "grpc", "model_config_pb2.py")
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules.get(name) or module_from_spec(spec)
+    if name not in sys.modules:
+        spec.loader.exec_module(module)
+    return module.ModelConfig
 
 
 def _to_message(config: Mapping[str, Any]) -> Any:
