@@ -37,6 +37,7 @@ async def refused(server: Server, body: str | bytes) -> Answered:
     assert len(answer.body) < 2_000, "a refusal does not echo the whole request"
     assert server.gateway.get("/v2/health/live") == 200
     await known_good(server.gateway)
+    assert [w.pid for w in server.place.parts[-1].workers()] == [server.worker.pid]
     return answer
 
 
