@@ -52,7 +52,7 @@ def _log_refusal(error: LimitRefused, **fields: str) -> None:
     """What happened, who did it, what followed, and where to change it, in one line."""
     refused = error.refused
     log.info(
-        "Request is Degraded",
+        "request-degraded",
         strategy=refused.limit.strategy,
         code=error.http_status,
         msg=DEGRADED,

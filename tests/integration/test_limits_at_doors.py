@@ -86,7 +86,7 @@ async def test_the_log_line_says_what_happened_who_did_it_and_where_to_change_it
         await client.ask(http(floats(1)))
         with capture_logs() as events:
             await client.ask(http(floats(1)))
-    (event,) = [e for e in events if e["event"] == "Request is Degraded"]
+    (event,) = [e for e in events if e["event"] == "request-degraded"]
     assert (event["strategy"], event["code"]) == ("cluster-qps", 429)
     assert event["msg"] == "the current limit has been reached"
     assert event["configured_at"].endswith("limits.yaml:2")

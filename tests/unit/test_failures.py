@@ -22,6 +22,7 @@ QUIET = {
     "limit-reached",
     "bad-envelope",
     "text-too-long",
+    "idempotency-mismatch",
 }
 
 
