@@ -24,6 +24,7 @@ BURST_S = 2.0
 BURST_FACTOR = 10
 CALM_S = 8.0
 TIMEOUT_S = 60.0
+NUM_CLOSED = 64
 RELOAD_RATE = 200
 RELOAD_S = 60.0
 NUM_MODELS = 40
@@ -34,13 +35,13 @@ def moderation(rounds, seconds):
     """`toxicity` in an open loop at 70 % of capacity, with two seconds of ten times that in between.
 
     Capacity is what the same client gets in a closed loop of 64, as it takes its share of the machine too. *Outside*
-    the burst is what was planned before it, or after the last of the burst was answered.
+    the burst is what was planned before it, or after its backlog was worked off: no more open than that loop has.
     """
     requests = [bodies.oip_text("/v2/models/toxicity/infer", text) for text in TEXTS]
     samples = []
     for n in range(rounds):
         with stacks.headrace([TOXICITY]) as running:
-            capacity = uvloop.run(open_loop.capacity(running.port, requests, 64, max(3.0, seconds)))
+            capacity = uvloop.run(open_loop.capacity(running.port, requests, NUM_CLOSED, max(3.0, seconds)))
             samples.append({"capacity": capacity, **uvloop.run(_with_burst(running.port, requests, capacity, n))})
             print(_burst_line(samples[-1]), flush=True)
     keys = {
@@ -57,13 +58,26 @@ async def _with_burst(port, requests, capacity, seed):
     await asyncio.sleep(BURST_AFTER_S)
     more = rate * (BURST_FACTOR - 1)
     burst = await open_loop.run(port, requests, more, BURST_S, timeout_s=TIMEOUT_S, seed=seed + 100)
-    return {"base": await base, "burst": [(at + BURST_AFTER_S, latency, status) for at, latency, status in burst]}
+    return {"base": _kept(await base), "burst": _kept(burst, BURST_AFTER_S)}
+
+
+def _kept(samples, later_s=0.0):
+    """To a tenth of a millisecond: a hundred thousand samples are kept."""
+    return [(round(at + later_s, 4), latency and round(latency, 4), status) for at, latency, status in samples]
 
 
 def outside(sample):
-    """Samples of the base load that the burst did not meet."""
-    over_s = max(at + (latency or 0.0) for at, latency, _ in sample["burst"])
-    return [s for s in sample["base"] if s[0] < BURST_AFTER_S - 0.5 or s[0] > over_s + 0.5]
+    """Samples of the base load that the burst did not meet: planned before it, or after its backlog was worked off."""
+    moves = [(at, 1) for at, _, _ in (*sample["base"], *sample["burst"])]
+    moves += [(at + (TIMEOUT_S if s is None else s), -1) for at, s, _ in (*sample["base"], *sample["burst"])]
+    num_open, over_s = 0, None
+    for at, step in sorted(moves):
+        num_open += step
+        if at > BURST_AFTER_S + BURST_S and num_open <= NUM_CLOSED:
+            over_s = at
+            break
+    before = [s for s in sample["base"] if s[0] < BURST_AFTER_S - 0.5]
+    return before + [s for s in sample["base"] if over_s is not None and s[0] > over_s]
 
 
 def lost(sample):
